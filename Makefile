@@ -165,7 +165,7 @@ e2e-ceph: packages-run packages-ceph venv ## rbd on a real Ceph cluster on this 
 e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage paused, slowed, killed under load (needs root, for a real NFS server; Debian's Ceph)
 	@tests/e2e/under-fault $(ARGS)
 
-e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive options guest' (needs root)
+e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive options' (needs root)
 	@tests/e2e/host-vm $(ARGS)
 
 e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cache, md, LVM, CIFS, and failing disks, in a process that plays the host; ARGS='PACK… STORAGE… faults' (needs User-mode Linux)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import httpx2
 
+from e2e.pieces import must_be_measured, pvebench, results
 from pve.cluster import Cluster
 from pve.instance import write_settings
 from pve.real import real
@@ -47,10 +47,6 @@ PARTS = (
         ("--scale", "0.06", "--only", "*/rand*-4k-qd32"),
     ),
 )
-
-
-def pvebench(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pvebench", *arguments]
 
 
 @contextmanager
@@ -97,7 +93,7 @@ def measure(
             except httpx2.HTTPError:
                 continue
     assert process.returncode in (0, 9), process.returncode
-    check_outcomes(directory)
+    must_be_measured(results(directory / "state"))
     assert sum(line.startswith("pvebench_iops{") for line in page.splitlines()) > 0
     assert 'component="total"' in page
     assert api.cluster.vms == {}, "a VM is left"
@@ -180,20 +176,6 @@ def wait_for(address: str, start: str, part: str, *, at_least: float = 0.0) -> N
         if lines and max(float(line.rpartition(" ")[2]) for line in lines) >= at_least:
             return
     raise AssertionError(f"no {start} {part} >= {at_least}")
-
-
-def check_outcomes(directory: Path) -> None:
-    """Fail where a run did not come about. A loaded machine may well make numbers implausible."""
-    listed = pvebench(
-        "results", "--state", str(directory / "state"), "--format=json", "--limit", "1000"
-    )
-    runs = json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)
-    bad = [
-        (run["scenario"], run["reason"])
-        for run in runs
-        if run["outcome"] in ("failed", "invalid", "skipped")
-    ]
-    assert not bad, bad
 
 
 def main(more: Sequence[str]) -> None:

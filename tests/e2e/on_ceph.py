@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ceph.cluster import POOL, USER, CephCluster, CephMissing, running_ceph
+from e2e.pieces import must_be_measured, pvebench, results, say
+from testing.packs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CACHED = {
     "none": "false",
     "directsync": "false",
@@ -27,10 +28,6 @@ CACHED = {
     "unsafe": "true",
 }
 """Cache mode -> rbd_cache, as qemu_rbd_connect in QEMU's block/rbd.c sets it."""
-
-
-def pvebench(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pvebench", *arguments]
 
 
 def write_settings(cluster: CephCluster, directory: Path) -> Path:
@@ -63,25 +60,6 @@ def images(cluster: CephCluster) -> list[str]:
     return found
 
 
-def outcomes(state: Path) -> list[dict[str, Any]]:
-    listed = pvebench("results", "--state", str(state), "--format=json", "--limit", "1000")
-    found: list[dict[str, Any]] = json.loads(
-        subprocess.run(listed, check=True, capture_output=True).stdout
-    )
-    return found
-
-
-def must_be_measured(runs: Sequence[dict[str, Any]]) -> None:
-    """Fail where a run did not come about. A loaded machine may well make numbers implausible."""
-    bad = [
-        (run["scenario"], run["workload"], run["reason"])
-        for run in runs
-        if run["outcome"] in ("failed", "invalid", "skipped")
-    ]
-    assert runs, "no runs"
-    assert not bad, bad
-
-
 class Watch(threading.Thread):
     """Asks the librados inside QEMU for its options, all the while."""
 
@@ -112,10 +90,6 @@ class Watch(threading.Thread):
         return self.seen
 
 
-def say(text: str) -> None:
-    print(f"== {text}", flush=True)
-
-
 def every_cache_mode(cluster: CephCluster, directory: Path, more: Sequence[str]) -> None:
     """One cycle in all modes; librbd's cache is on and off as each of them says."""
     config = str(write_settings(cluster, directory))
@@ -135,7 +109,7 @@ def every_cache_mode(cluster: CephCluster, directory: Path, more: Sequence[str])
         assert {wanted} <= seen <= {wanted, "false"}, seen
         assert images(cluster) == [], images(cluster)
     subprocess.run(pvebench("run", "--config", config, "--cycles", "1", *more), check=False)
-    must_be_measured(outcomes(directory / "state"))
+    must_be_measured(results(directory / "state"))
 
 
 def killed_while_it_measures(cluster: CephCluster, directory: Path) -> None:
@@ -186,7 +160,7 @@ def one_run(directory: Path) -> dict[str, Any]:
     only = ["--only", "ceph-ssd.scsi.raw.none/*"]
     config = str(directory / "pvebench.yaml")
     subprocess.run(pvebench("run", "--config", config, "--cycles", "1", *only), check=False)
-    return outcomes(directory / "state")[0]
+    return results(directory / "state")[0]
 
 
 def published_rows(cluster: CephCluster, directory: Path, more: Sequence[str]) -> None:
@@ -197,7 +171,7 @@ def published_rows(cluster: CephCluster, directory: Path, more: Sequence[str]) -
     only = ["--only", "ceph-ssd.scsi.*", "--state", str(state)]
     command = pvebench("run", "--config", config, "--cycles", "1", *pack, *only, *more)
     assert subprocess.run(command, check=False).returncode in (0, 9)
-    runs = outcomes(state)
+    runs = results(state)
     must_be_measured(runs)
     assert len(runs) == 10, len(runs)
     beside = pvebench("results", "--state", str(state), *pack[:2], "--reference", "published")

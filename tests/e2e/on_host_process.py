@@ -11,17 +11,16 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.on_host_vm import inside, made, say
-from e2e.published_rows import must_have_run, pvebench, small
+from e2e.on_host_vm import inside, made
+from e2e.pieces import Piece, pvebench, run_all, say
+from e2e.published_rows import must_have_run
 from hostprocess.machine import (
     HostProcess,
-    HostProcessError,
     HostProcessMissing,
     make_disks,
     need_host_process,
@@ -30,7 +29,7 @@ from hostprocess.machine import (
 from hostprocess.quick_faults import DROPS, FAULTS
 from pvebench.model.units import GIB
 from testing.packs import ROOT
-from testing.published import HOST_PROCESS, Row, rows
+from testing.published import HOST_PROCESS, Row, small, small_rows
 from testing.real_outcomes import MEASURED
 
 MEMORY: Final = "10G"
@@ -80,14 +79,18 @@ def run_faults(directory: Path) -> None:
     assert all(runs[-1][0] in MEASURED for runs in said.values()), said
 
 
-def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[Path], None]]]:
+def in_a_directory(run: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix="pvebench-host-process-") as directory:
+        run(Path(directory))
+
+
+def pieces(parts: Sequence[str]) -> Iterator[Piece]:
     """Yield what is to be run and its name, of these parts or of all."""
     if not parts or FAULTS_PART in parts:
-        yield "a disk that fails", run_faults
-    for row in rows():
-        if row.place == HOST_PROCESS and (not parts or {row.pack, row.storage} & {*parts}):
-            name = f"{row.pack}: {row.storage}, {row.side}, {len(row.sample())} cases"
-            yield name, partial(run_row, row)
+        yield "a disk that fails", partial(in_a_directory, run_faults)
+    for row in small_rows(HOST_PROCESS, parts):
+        name = f"{row.pack}: {row.storage}, {row.side}, {len(row.sample())} cases"
+        yield name, partial(in_a_directory, partial(run_row, row))
 
 
 def main(parts: Sequence[str]) -> int:
@@ -97,22 +100,7 @@ def main(parts: Sequence[str]) -> int:
         print(f"pvebench: NOT TRIED: {error}", file=sys.stderr)
         return 3
     subprocess.run(pvebench("guest", "build"), check=True)
-    failed: list[str] = []
-    ran = 0
-    for name, run in pieces(parts):
-        say(name)
-        began = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory(prefix="pvebench-host-process-") as directory:
-                run(Path(directory))
-        except (AssertionError, HostProcessError) as error:
-            failed.append(f"{name}: {error}")
-            print(f"pvebench: FAILED: {failed[-1]}", file=sys.stderr, flush=True)
-        else:
-            ran += 1
-        say(f"{name}: {time.monotonic() - began:.0f} s")
-    say(f"{ran} ran, {len(failed)} failed")
-    return 1 if failed or not ran else 0
+    return run_all(pieces(parts))
 
 
 if __name__ == "__main__":

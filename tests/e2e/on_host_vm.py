@@ -16,28 +16,28 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from e2e.published_rows import measured, must_be_measured, must_have_run, pvebench, small
+from e2e.pieces import Piece, measured, must_be_measured, pvebench, run_all, say
+from e2e.published_rows import must_have_run
 from hostvm.image import HostVmMissing
-from hostvm.machine import HOME, HostVm, HostVmError, running_host
+from hostvm.machine import HOME, HostVm, running_host
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.node.node_state import read_state
 from pvebench.drivers.proxmox.node.storage_options import effective
 from pvebench.guest.image import FILES, MANIFEST, default_directory
 from testing.packs import ROOT
-from testing.published import HOST_VM, Row, rows
+from testing.published import HOST_VM, Row, small, small_rows
 
 PACK_SECONDS: Final = 3600.0
 PACKS: Final = "tests/e2e/host-vm"
 WORK: Final = "/var/tmp/pvebench"
 _REPEATS: Final = re.compile(r"repeats: [0-9]+")
 """A row ran when each case did once; three or five passes tell nothing more here."""
-OF_ZFS: Final = ("zvol", "zfs-ssd-cache", "zfs")
 PROOF: Final = {
     "lvm": "linear",
     "lvm-off": "linear",
@@ -142,10 +142,6 @@ class Host(Protocol):
         """Return what a pvebench there prints."""
 
 
-def say(text: str) -> None:
-    print(f"== {text}", flush=True)
-
-
 @contextmanager
 def made(vm: Host, name: str) -> Iterator[str]:
     """Yield the directory or device of a storage, proved to be what its name says."""
@@ -215,26 +211,22 @@ def in_containers(vm: HostVm, name: str, pack: str, words: Sequence[str]) -> lis
         return inside(vm, settings, pack, words)
 
 
-def published_row(row: Row) -> Callable[[HostVm], None]:
-    def run(vm: HostVm) -> None:
-        where = in_containers if row.side == "container" else on_storage
-        must_have_run(row, where(vm, row.storage, f"scenarios/{row.pack}.yaml", small(row)))
-
-    return run
+def published_row(vm: HostVm, row: Row) -> None:
+    where = in_containers if row.side == "container" else on_storage
+    must_have_run(row, where(vm, row.storage, f"scenarios/{row.pack}.yaml", small(row)))
 
 
-def short_case(name: str) -> Callable[[HostVm], None]:
-    def run(vm: HostVm) -> None:
-        runs = on_storage(vm, name, f"{PACKS}.yaml", [])
-        must_be_measured(runs)
-        told = [sample for one in runs for sample in one["samples"]]
-        shares = {one["direction"]: one["value"] for one in told if one["metric"] == "device_share"}
-        say(f"{name}: bytes at its devices over the tool's {shares}")
-        # In a few emulated seconds the counters' window is not the tool's: so it is for both.
-        copies = shares["write"] / shares["read"]
-        assert copies > 0.7 * COPIES.get(name, 1), shares
-
-    return run
+def short_case(vm: HostVm, name: str) -> None:
+    runs = on_storage(vm, name, f"{PACKS}.yaml", [])
+    must_be_measured(runs)
+    samples = [sample for run in runs for sample in run["samples"]]
+    shares = {
+        each["direction"]: each["value"] for each in samples if each["metric"] == "device_share"
+    }
+    say(f"{name}: bytes at its devices over the tool's {shares}")
+    # In a few emulated seconds the counters' window is not the tool's: so it is for both.
+    copies = shares["write"] / shares["read"]
+    assert copies > 0.7 * COPIES.get(name, 1), shares
 
 
 def settings_of_a_drive(vm: HostVm) -> None:
@@ -291,12 +283,9 @@ def zfs_on_a_node(vm: HostVm) -> None:
 @contextmanager
 def zfs_dataset(vm: HostVm) -> Iterator[list[str]]:
     """Make the dataset of ON_ZFS; yield its pool's datasets, some of other owners."""
-    vm.storage("make", "zvol")
-    try:
+    with made(vm, "zvol"):
         vm.run(OTHERS)
         yield datasets(vm)
-    finally:
-        vm.storage("unmake", "zvol")
     assert vm.run("zpool list -H; zfs list -H") == ""
 
 
@@ -317,77 +306,34 @@ def send_guest(vm: HostVm) -> None:
     vm.run(f"mkdir -p {home}; tar -x -C {home}", stdin=packed.getvalue())
 
 
-def a_guest(vm: HostVm) -> None:
-    """One case of the lab in the VM: QEMU in QEMU, on LVM. Tells how long all of it took."""
-    send_guest(vm)
-    with made(vm, "lvm") as path:
-        settings = (
-            f"driver: qemu\naccelerator: tcg\nstorages:\n  lvm: {{kind: dir, path: {path}}}\n"
-        )
-        began = time.monotonic()
-        runs = inside(vm, settings, f"{PACKS}-guest.yaml", [])
-        say(f"QEMU in QEMU: {time.monotonic() - began:.0f} s for one case; {runs[0]['reason']}")
-    must_be_measured(runs)
-
-
-def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[HostVm], None]]]:
+def pieces(vm: HostVm, parts: Sequence[str]) -> Iterator[Piece]:
     """Yield what is to be run and its name, of these parts or of all."""
-    for row in rows():
-        if row.place == HOST_VM and (not parts or {row.pack, row.storage} & {*parts}):
-            yield f"{row.pack}: {row.storage}, {row.side}", published_row(row)
+    for row in small_rows(HOST_VM, parts):
+        yield f"{row.pack}: {row.storage}, {row.side}", partial(published_row, vm, row)
     for name in SMALL:
         if not parts or {"small", name} & {*parts}:
-            yield f"small: {name}", short_case(name)
+            yield f"small: {name}", partial(short_case, vm, name)
     if not parts or "drive" in parts:
-        yield "drive: settings of a SATA drive", settings_of_a_drive
+        yield "drive: settings of a SATA drive", partial(settings_of_a_drive, vm)
     if not parts or {"options", "zfs"} & {*parts}:
-        yield "options: zfs", zfs_options
-        yield "options: zfs, ownership", zfs_ownership
-        yield "options: zfs, on a node", zfs_on_a_node
-    # Only when it is named: emulated twice it takes longer than the lab waits.
-    if "guest" in parts:
-        yield "guest: QEMU in QEMU", a_guest
+        yield "options: zfs", partial(zfs_options, vm)
+        yield "options: zfs, ownership", partial(zfs_ownership, vm)
+        yield "options: zfs, on a node", partial(zfs_on_a_node, vm)
 
 
-def run_all(vm: HostVm, parts: Sequence[str]) -> int:
-    """Run every piece, whatever becomes of the others; return the exit code."""
-    say(f"a Debian that booted in {vm.boot_seconds:.0f} s: {vm.run('uname -r').strip()}")
-    failed: list[str] = []
-    lacking: list[str] = []
-    ran = 0
-    for name, run in pieces(parts):
-        if vm.image.zfs and name.split(": ")[1].split(",")[0] in OF_ZFS:
-            lacking.append(f"{name}: {vm.image.zfs}")
-            continue
-        say(name)
-        try:
-            run(vm)
-        except (AssertionError, HostVmError) as error:
-            failed.append(f"{name}: {error}")
-            print(f"pvebench: FAILED: {failed[-1]}", file=sys.stderr, flush=True)
-        else:
-            ran += 1
-    say(f"{ran} ran, {len(failed)} failed, {len(lacking)} not tried")
-    for line in lacking:
-        print(f"pvebench: NOT TRIED: {line}", file=sys.stderr)
-    for line in failed:
-        print(f"pvebench: FAILED: {line}", file=sys.stderr)
-    if failed:
-        return 1
-    return 3 if lacking or not ran else 0
-
-
-def main(parts: Sequence[str]) -> int:
+def run_in_vm(pieces: Callable[[HostVm, Sequence[str]], Iterable[Piece]], parts: list[str]) -> int:
+    """Run pieces with a VM that plays the host; return the exit code."""
     try:
         with (
             tempfile.TemporaryDirectory(prefix="pvebench-host-vm-") as name,
             running_host(Path(name)) as vm,
         ):
-            return run_all(vm, parts)
+            say(f"a Debian that booted in {vm.boot_seconds:.0f} s: {vm.run('uname -r').strip()}")
+            return run_all(pieces(vm, parts), (HostVmMissing,))
     except HostVmMissing as error:
         print(f"pvebench: NOT TRIED: {error}", file=sys.stderr)
         return 3
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_in_vm(pieces, sys.argv[1:]))

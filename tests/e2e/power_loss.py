@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.on_host_vm import PROOF, say
+from e2e.on_host_vm import PROOF
+from e2e.pieces import say
 from hostprocess.machine import (
     HostProcessError,
     HostProcessMissing,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ceph.cluster import POOL, USER, CephCluster, CephMissing, running_ceph
+from e2e.pieces import pvebench, results
 from pvebench.drivers.storages.contract import MARK
 from testing.nfs import nfs_server
 from testing.packs import ROOT
@@ -31,10 +32,6 @@ SECONDS: Final = 5
 SCALE: Final = "0.5"
 """What a loaded machine may make of a run that came about."""
 EXPORT: Final = f"{MARK}fault"
-
-
-def pvebench(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pvebench", *arguments]
 
 
 def paused(pid: Path) -> str:
@@ -118,9 +115,7 @@ def run(
         code = subprocess.run(pvebench("run", *asked, only), check=False).returncode
         assert code in (0, 9), code
         recovered()
-    listed = pvebench("results", "--state", str(directory / name), "--format=json")
-    found = json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)
-    return [told(one) for one in found]
+    return [told(run) for run in results(directory / name)]
 
 
 WAYS: Final = ("read", "write")

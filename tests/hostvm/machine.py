@@ -19,17 +19,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hostvm.image import Image, image
+from hostvm.image import HostVmMissing, Image, image
 from testing.packs import ROOT
 from testing.prometheus import free_port
 
-BOOT_SECONDS: Final = 300.0
+BOOT_SECONDS: Final = 600.0
 """Long: under emulation, beside others."""
 DISK_BYTES: Final = 3 << 30
+NBD_PORT: Final = 10809
+"""There."""
 _DISKS: Final = ("d1", "d2", "d3", "d4")
+OF_ZFS: Final = ("zvol", "zfs-ssd-cache")
+"""Storages of `storages.sh`."""
 HOME: Final = "/opt/pvebench"
 """Where the checkout is there."""
 _SENT: Final = ("exporter", "scenarios", "tests/hostvm", "tests/e2e")
+
+
+def python(*words: str) -> list[str]:
+    """Return the words of that Debian's Python with the checkout's modules."""
+    path = f"PYTHONPATH={HOME}/exporter:{HOME}/tests:{HOME}/site"
+    return ["env", path, "python3", *words]
 
 
 class HostVmError(RuntimeError):
@@ -43,12 +53,14 @@ class HostVm:
     Attributes:
         directory: its disks, console and known_hosts.
         port: of its ssh, on 127.0.0.1.
+        nbd_port: on 127.0.0.1, of an NBD server there on NBD_PORT.
         boot_seconds: until it answered.
     """
 
     directory: Path
     image: Image
     port: int
+    nbd_port: int
     process: subprocess.Popen[bytes]
     boot_seconds: float = 0.0
 
@@ -67,7 +79,9 @@ class HostVm:
         return self._ssh(["bash", "-euc", command], seconds=seconds, stdin=stdin)
 
     def storage(self, verb: str, *words: str, seconds: float = 300.0) -> str:
-        """Return what `storages.sh` says."""
+        """Return what `storages.sh` says. Raises HostVmMissing: it is one of ZFS, which lacks."""
+        if verb == "make" and words[0] in OF_ZFS and self.image.zfs:
+            raise HostVmMissing(self.image.zfs)
         script = f"{HOME}/tests/hostvm/storages.sh"
         return self._ssh(["bash", script, verb, *words], seconds=seconds).strip()
 
@@ -81,12 +95,11 @@ class HostVm:
 
     def pvebench(self, *words: str, seconds: float = 300.0) -> str:
         """Return what a pvebench in the VM prints; outcomes that need a look are no failure."""
-        path = f"PYTHONPATH={HOME}/exporter:{HOME}/site"
-        command = ["env", path, "python3", "-m", "pvebench", *words]
-        return self._ssh(command, seconds=seconds, good=(0, 9))
+        return self._ssh(python("-m", "pvebench", *words), seconds=seconds, good=(0, 9))
 
-    def _command(self, words: Sequence[str]) -> list[str]:
-        options = ["BatchMode=yes", f"UserKnownHostsFile={self.known_hosts}", "ConnectTimeout=10"]
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return the command that runs words there, as root."""
+        options = ["BatchMode=yes", f"UserKnownHostsFile={self.known_hosts}", "ConnectTimeout=60"]
         options += ["ServerAliveInterval=15", "ServerAliveCountMax=8", "LogLevel=ERROR"]
         ssh = ["ssh", "-F", "none", "-i", str(self.key_file), "-p", str(self.port)]
         given = [word for option in options for word in ("-o", option)]
@@ -102,7 +115,7 @@ class HostVm:
     ) -> str:
         try:
             done = subprocess.run(
-                self._command(words), input=stdin, capture_output=True, check=False, timeout=seconds
+                self.command(words), input=stdin, capture_output=True, check=False, timeout=seconds
             )
         except subprocess.TimeoutExpired as error:
             raise HostVmError(f"{shlex.join(words)}: not over after {seconds:.0f} s") from error
@@ -139,7 +152,7 @@ def _no_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if "__pycache__" in entry.name else entry
 
 
-def _qemu(known: Image, directory: Path, port: int) -> list[str]:
+def _qemu(known: Image, directory: Path, ports: Sequence[tuple[int, int]]) -> list[str]:
     words = ["setpriv", "--pdeathsig", "KILL", "nice", "qemu-system-x86_64", "-nodefaults"]
     words += ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]
     words += ["-m", "3G", "-display", "none", "-device", "virtio-rng-pci"]
@@ -147,7 +160,8 @@ def _qemu(known: Image, directory: Path, port: int) -> list[str]:
     words += ["root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet mitigations=off"]
     words += ["-chardev", f"file,id=console,path={directory}/console"]
     words += ["-device", "isa-serial,chardev=console"]
-    words += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
+    forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ports)
+    words += ["-netdev", f"user,id=net,restrict=on{forwarded}"]
     words += ["-device", "virtio-net-pci,netdev=net"]
     words += ["-drive", f"if=none,id=root,format=qcow2,file={directory}/root.qcow2,cache=unsafe"]
     words += ["-device", "virtio-blk-pci,drive=root"]
@@ -167,7 +181,7 @@ def running_host(directory: Path) -> Iterator[HostVm]:
         HostVmMissing: this machine lacks what it needs.
         HostVmError: it does not boot.
     """
-    known, port = image(), free_port()
+    known, port, nbd_port = image(), free_port(), free_port()
     backing = ["-f", "qcow2", "-F", "raw", "-b", str(known.disk), f"{directory}/root.qcow2"]
     subprocess.run(["qemu-img", "create", "-q", *backing], check=True)
     for name in (*_DISKS, "sata"):
@@ -177,9 +191,12 @@ def running_host(directory: Path) -> Iterator[HostVm]:
     (directory / "known_hosts").write_text(f"[127.0.0.1]:{port} {key}", "utf-8")
     with (directory / "qemu.log").open("wb") as log:
         process = subprocess.Popen(
-            _qemu(known, directory, port), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            _qemu(known, directory, [(port, 22), (nbd_port, NBD_PORT)]),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
-    machine = HostVm(directory, known, port, process)
+    machine = HostVm(directory, known, port, nbd_port, process)
     try:
         machine.wait()
         machine.send()

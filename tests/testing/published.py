@@ -7,7 +7,7 @@ What `WHERE` says of a place is what that place's target runs: it takes its rows
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +46,10 @@ NOT_YET: Final = "not run: "
 """Before a place whose target nobody has let run the row so far, or before what lacks."""
 _NEVER: Final = "never: "
 _ZFS: Final = f"{NOT_YET}nested guests are too slow (below)"
+SCALES: Final = {"cache-bus-format-2017": 0.0125, "raid-2017": 0.05, "zfs-mdadm-2016": 0.05}
+"""Of packs whose volumes would be too small for a file system, or too large, at `SCALE`."""
+SCALE: Final = 0.012
+"""Factor of sizes and times, where a row is only to be run."""
 
 WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("bus-format-2012", "local", "guest"): LAB,
@@ -115,8 +119,8 @@ class Row:
     @property
     def place(self) -> str:
         """Where it runs, or is to run; empty: nowhere."""
-        found = WHERE[self.key].removeprefix(NOT_YET)
-        return found if found in PLACES else ""
+        place = WHERE[self.key].removeprefix(NOT_YET)
+        return place if place in PLACES else ""
 
     @property
     def tools(self) -> str:
@@ -142,8 +146,19 @@ class Row:
         return list(wanted.values())
 
 
-def load(name: str) -> Pack:
-    return load_pack(ROOT / "scenarios" / f"{name}.yaml")
+def scale_of(name: str) -> float:
+    """Return the factor of a pack's sizes and times, where its rows are only to be run."""
+    return SCALES.get(name, SCALE)
+
+
+def small(row: Row) -> list[str]:
+    """Return the words of `pvebench run` for one cycle of the sample of a row of `small_rows`."""
+    only = [word for case in row.sample() for word in ("--only", case.slug)]
+    return ["--cycles", "1", "--scale", str(scale_of(row.pack)), *only]
+
+
+def load(name: str, scale: float = 1.0) -> Pack:
+    return load_pack(ROOT / "scenarios" / f"{name}.yaml", scale=scale)
 
 
 def all_cases(pack: Pack) -> list[Case]:
@@ -160,14 +175,23 @@ def all_cases(pack: Pack) -> list[Case]:
     return list(found.values())
 
 
-def rows() -> list[Row]:
-    """Return every row of every published pack."""
-    found: dict[tuple[str, str, str], list[Case]] = {}
+def rows(scale: Callable[[str], float] = lambda _: 1.0) -> list[Row]:
+    """Return every row of every published pack; `scale` of its name multiplies sizes and times."""
+    cases_of: dict[tuple[str, str, str], list[Case]] = {}
     for name in PACKS:
-        for case in all_cases(load(name)):
+        for case in all_cases(load(name, scale(name))):
             side = SIDES.get(case.scenario.disk.bus, "guest")
-            found.setdefault((name, case.scenario.storage, side), []).append(case)
-    return [Row(*key, tuple(cases)) for key, cases in found.items()]
+            cases_of.setdefault((name, case.scenario.storage, side), []).append(case)
+    return [Row(*key, tuple(cases)) for key, cases in cases_of.items()]
+
+
+def small_rows(place: str, parts: Sequence[str] = ()) -> list[Row]:
+    """Return the rows that run in a place, small; with names of packs or storages, only theirs."""
+    return [
+        row
+        for row in rows(scale_of)
+        if row.place == place and (not parts or {row.pack, row.storage} & {*parts})
+    ]
 
 
 def where_table() -> str:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from pvebench.drivers.storages import KINDS
+from pvebench.scheduler.plan import expand, select
 from testing.packs import ROOT
-from testing.published import NOT_YET, PLACES, REPORT, SECTIONS, WHERE, Row, rows, section
+from testing.published import (
+    KIND_OF,
+    NOT_YET,
+    PLACES,
+    REPORT,
+    SECTIONS,
+    WHERE,
+    Row,
+    load,
+    rows,
+    section,
+    small,
+    small_rows,
+)
 
 ROWS = {row.key: row for row in rows()}
+SMALL = [row for place in PLACES for row in small_rows(place)]
 
 
 def test_every_row_of_every_pack_has_a_place_or_a_reason_and_no_other_has() -> None:
@@ -41,3 +59,14 @@ def test_what_is_tried_of_a_row_has_each_scenario_and_each_workload(
     sample = row.sample()
     assert {one.scenario.slug for one in sample} == {one.scenario.slug for one in row.cases}
     assert {one.workload.slug for one in sample} == {one.workload.slug for one in row.cases}
+
+
+@pytest.mark.parametrize("row", SMALL, ids=lambda row: "/".join(row.key))
+def test_the_words_of_a_small_run_select_the_sample_of_the_row(row: Row) -> None:
+    words = small(row)
+    pack = load(row.pack, float(words[words.index("--scale") + 1]))
+    only = [slug for word, slug in pairwise(words) if word == "--only"]
+    (kind,) = KIND_OF.get(row.storage, ("loop" if "hdparm" in row.tools else "dir",))
+    matrix = expand(pack, node="lab", storages={row.storage: KINDS[kind].holds})
+    cases = select(matrix, only=only).cases
+    assert {case.slug for case in cases} == {case.slug for case in row.sample()}
