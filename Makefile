@@ -168,7 +168,7 @@ e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage pa
 e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive options' (needs root)
 	@tests/e2e/host-vm $(ARGS)
 
-e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cache, md, LVM, CIFS, and failing disks, in a process that plays the host; ARGS='PACK… STORAGE… faults' (needs User-mode Linux)
+e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cache, md, LVM, CIFS, disks that fail or seek, in a process that plays the host; ARGS='PACK… STORAGE… faults hdd' (needs User-mode Linux)
 	@tests/e2e/host-process $(ARGS)
 
 e2e-power: packages-run packages-hostprocess venv ## SIGKILL a host with its page cache while QEMU writes, on LVM, xfs, btrfs; ARGS='STORAGE…' (needs User-mode Linux)

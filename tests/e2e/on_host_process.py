@@ -11,13 +11,14 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.on_host_vm import inside, made
-from e2e.pieces import Piece, pvebench, run_all, say
+from e2e.on_host_vm import WORK, inside, made, run_inside, send_pack
+from e2e.pieces import Piece, pvebench, run_all, say, value
 from e2e.published_rows import must_have_run
 from hostprocess.machine import (
     HostProcess,
@@ -35,6 +36,24 @@ from testing.real_outcomes import MEASURED
 MEMORY: Final = "10G"
 """The guests of media-sweep-2018 have 8 GiB; what nothing touches takes none."""
 FAULTS_PART: Final = "faults"
+HDD_PART: Final = "hdd"
+HDD_PACK: Final = "tests/e2e/host-process-hdd.yaml"
+SEEKS: Final = 125
+"""In a second, at any depth."""
+SEEKING_DISK: Final = f"""
+modprobe dm-delay
+dmsetup create seeking --table "0 $(blockdev --getsz /dev/ubda) delay /dev/ubda 0 {1000 // SEEKS}"
+cd /sys/fs/cgroup
+echo +io >cgroup.subtree_control
+mkdir seeking
+number=$(dmsetup info --columns --noheadings --separator : --options major,minor seeking)
+echo "$number riops={SEEKS} wiops={SEEKS}" >seeking/io.max
+echo 1 >seeking/cgroup.procs
+echo $$ >seeking/cgroup.procs
+"""
+"""Makes it of the first disk, for each process that is started later."""
+PLAN_FACTOR: Final = 2.0
+"""How much longer than planned it may take: the host's CPU is slow."""
 FAULT_SECONDS: Final = 30
 FAULTS_SECONDS: Final = 1800.0
 """Limit for all faults, long beside other work."""
@@ -79,6 +98,30 @@ def run_faults(directory: Path) -> None:
     assert all(runs[-1][0] in MEASURED for runs in said.values()), said
 
 
+def run_hdd(directory: Path) -> None:
+    """Run on a disk with seek times: pvebench waits as long as it plans, and sees the limit.
+
+    Raises AssertionError or HostProcessError.
+    """
+    with running_host_process(directory, make_disks(directory, 1, GIB)) as host:
+        host.run(SEEKING_DISK)
+        host.pvebench("storage", "claim", "/dev/mapper/seeking")
+        storages = "storages:\n  hdd: {kind: block, path: /dev/mapper/seeking}\n"
+        send_pack(host, f"driver: qemu\naccelerator: tcg\n{storages}", HDD_PACK)
+        words = ["plan", "--config", f"{WORK}/pvebench.yaml", "--format=json"]
+        (plan,) = json.loads(host.pvebench(*words))
+        began = time.monotonic()
+        runs = run_inside(host, [])
+        seconds = time.monotonic() - began
+    say(f"{seconds:.0f} s, planned {plan['seconds']:.0f} s")
+    for run in runs:
+        outcome, rate = run["outcome"], value(run, "iops")
+        say(f"{run['scenario']}/{run['workload']}: {outcome}, {rate:.0f} IOPS {run['reason']}")
+        assert outcome in MEASURED, run["reason"]
+        assert rate <= SEEKS * 1.05, run
+    assert seconds <= PLAN_FACTOR * plan["seconds"], (seconds, plan["seconds"])
+
+
 def in_a_directory(run: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="pvebench-host-process-") as directory:
         run(Path(directory))
@@ -88,6 +131,8 @@ def pieces(parts: Sequence[str]) -> Iterator[Piece]:
     """Yield what is to be run and its name, of these parts or of all."""
     if not parts or FAULTS_PART in parts:
         yield "a disk that fails", partial(in_a_directory, run_faults)
+    if not parts or HDD_PART in parts:
+        yield "a disk with seek times", partial(in_a_directory, run_hdd)
     for row in small_rows(HOST_PROCESS, parts):
         name = f"{row.pack}: {row.storage}, {row.side}, {len(row.sample())} cases"
         yield name, partial(in_a_directory, partial(run_row, row))
