@@ -34,9 +34,7 @@ def filled(directory: Path) -> Store:
     store = TemporaryStore(directory / "pvebench.db", simulated=True)
     store.begin_cycle("c", node="lab", pack="small", tier="full", planned=4)
     clock = SimulatedClock(datetime.now(UTC) - timedelta(hours=2))
-    site = simulated_site(
-        SimulatedHypervisor(node="lab", seed=1, clock=clock, journal=store.journal)
-    )
+    site = simulated_site(SimulatedHypervisor(node="lab", seed=1, clock=clock))
     runner = Runner(site, Recorder())
     for case in expand(load_pack(write_pack(directory, PACK)), node="lab", storages=STORAGES).cases:
         store.add_run(runner.run(case, cycle="c", conduct=Conduct()))

@@ -19,8 +19,8 @@ from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.errors import OutcomeUnknown
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
-from pvebench_lab.simulated.simulated_guest import Faults
 from testing.container_node import ContainerNode, container_node
+from testing.faulty_node import Faults
 from testing.simulated_faults import Trouble
 from testing.simulated_node import Container, SimulatedNode, SimulatedSsh
 from testing.stores import TemporaryStore

@@ -8,11 +8,11 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.volume import Attachment, BlockCounters, Volume
-from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
+from testing.faulty_node import FaultyHypervisor
 from testing.null_journal import NullJournal
 
 
-class RecordingHypervisor(SimulatedHypervisor):
+class RecordingHypervisor(FaultyHypervisor):
     """A simulated node that remembers what was done to its VM and its disk, and how."""
 
     def __init__(self) -> None:

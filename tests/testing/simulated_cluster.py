@@ -29,8 +29,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.guest import Completed
 from pvebench.model.volume import Volume
 from pvebench.runner.contents import _SCRIPT, SAMPLES
-from pvebench_lab.simulated.simulated_guest import Faults, SimulatedGuest
-from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk
+from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk, SimulatedGuest
 
 BOOT_SECONDS: Final = 5.0
 
@@ -69,11 +68,7 @@ class SimulatedMachine(CheapMachine):
         self._done: dict[int, Completed] = {}
         self._jobs: dict[str, tuple[SimulatedGuest, list[str]]] = {}
         self.world: Any = SimpleNamespace(
-            clock=clock,
-            faults=Faults(0),
-            rng=random.Random(seed),
-            shift=lambda _: 1.0,
-            plugged=None,
+            clock=clock, rng=random.Random(seed), shift=lambda _: 1.0, plugged=None
         )
 
     def start(self, config: Mapping[str, Any]) -> list[str]:

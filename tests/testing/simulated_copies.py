@@ -24,7 +24,7 @@ from pvebench.store.backups import copy_database
 from pvebench.store.instance_lock import recorded_holder, stop_holder
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
-from pvebench_lab.simulated.simulated_guest import Reality, undo_simulated
+from testing.faulty_node import Reality, undo_simulated
 from testing.simulated_rules import Broken
 
 FIRST: Final = "4f6c0a52"

@@ -36,9 +36,9 @@ from pvebench.service.selection import assignments
 from pvebench.store.current import Results
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
-from pvebench_lab.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
-from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.cluster_crashes import play_cluster
+from testing.faulty_node import Fault, Faults, FaultyHypervisor, Reality, undo_simulated
 from testing.null_journal import NullJournal
 from testing.packs import SMALL
 from testing.simulated_copies import FIRST, Copies, on_machine
@@ -181,7 +181,7 @@ class _Neighbour:
     ) -> None:
         self._reality, self._existing, self._cases = reality, existing, cases
         self._node = node
-        self._world = SimulatedHypervisor(
+        self._world = FaultyHypervisor(
             node="lab",
             seed=0,
             clock=SimulatedClock(),
@@ -308,7 +308,7 @@ class _Life:
         self._clock = MortalClock(fate, story.now, story.trouble)
         story.reality.moment = fate.moment
         self._journal = store.journal
-        make_world = VmBeside if story.on_node else SimulatedHypervisor
+        make_world = VmBeside if story.on_node else FaultyHypervisor
         self._world = make_world(
             node="lab",
             seed=self._rng.randrange(10_000),

@@ -28,13 +28,13 @@ from pvebench.service.housekeeping import Reloader
 from pvebench.store import instance_lock
 from pvebench.store.current import Results
 from pvebench.store.state import StateDirectory
-from pvebench_lab.simulated import simulated_guest, simulated_hypervisor
-from testing import simulated_crashes
+from testing import faulty_node, simulated_crashes
+from testing.faulty_node import FaultyHypervisor
 from testing.null_journal import NullJournal
 
 _keep, _look, _next_due = Results.keep, Runner.run, due_cases.next_due
 _BEYOND: Final = datetime.max.replace(tzinfo=UTC)
-_wait_for_end, _undo = measure.wait_for_end, simulated_guest.undo_simulated
+_wait_for_end, _undo = measure.wait_for_end, faulty_node.undo_simulated
 
 
 def reported_before_stored() -> AbstractContextManager[Any]:
@@ -74,7 +74,7 @@ def dated_by_the_wall() -> AbstractContextManager[Any]:
 def undone_by_looks() -> AbstractContextManager[Any]:
     """A start removes whatever is on the node."""
 
-    def undo(journal: Journal, node: simulated_guest.Reality) -> list[str]:
+    def undo(journal: Journal, node: faulty_node.Reality) -> list[str]:
         for name in [*node.vms]:
             node.end_vm(name)
         for name in [*node.volumes]:
@@ -86,21 +86,28 @@ def undone_by_looks() -> AbstractContextManager[Any]:
 
 def named_alike() -> AbstractContextManager[Any]:
     """Two instances give their volumes the same names."""
-    return mock.patch.object(
-        simulated_hypervisor.SimulatedHypervisor, "_own", lambda _, name: f"b.{name}"
-    )
+    return mock.patch.object(FaultyHypervisor, "_own", lambda _, name: f"b.{name}")
 
 
 def without_journal() -> AbstractContextManager[Any]:
     """Nothing is noted before it is made."""
-    return mock.patch.object(simulated_hypervisor, "VM_KIND", "nobody-undoes-this")
+    real = FaultyHypervisor._begin_start
+
+    def begin(node: FaultyHypervisor, machine: Any) -> None:
+        journal, node._journal = node._journal, NullJournal()
+        try:
+            real(node, machine)
+        finally:
+            node._journal = journal
+
+    return mock.patch.object(FaultyHypervisor, "_begin_start", begin)
 
 
 def journalled_too_late() -> AbstractContextManager[Any]:
     """A volume is noted when it is there."""
-    real = simulated_hypervisor.SimulatedHypervisor.volume
+    real = FaultyHypervisor.volume
 
-    def volume(node: simulated_hypervisor.SimulatedHypervisor, scenario: Any) -> Any:
+    def volume(node: FaultyHypervisor, scenario: Any) -> Any:
         journal, node._journal = node._journal, NullJournal()
         try:
             found = real(node, scenario)
@@ -108,38 +115,36 @@ def journalled_too_late() -> AbstractContextManager[Any]:
             node._journal = journal
         if found[1]:
             name = node._own(scenario.volume)
-            node._entries[scenario.volume] = journal.open(
-                simulated_hypervisor.VOLUME_KIND, {"name": name}
-            )
+            node._entries[scenario.volume] = journal.open(faulty_node.VOLUME_KIND, {"name": name})
         return found
 
-    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "volume", volume)
+    return mock.patch.object(FaultyHypervisor, "volume", volume)
 
 
 def operation_without_journal() -> AbstractContextManager[Any]:
     """The target of an operation is noted nowhere."""
-    real = simulated_hypervisor.SimulatedHypervisor.make_target
+    real = FaultyHypervisor.make_target
 
-    def make(node: simulated_hypervisor.SimulatedHypervisor) -> None:
+    def make(node: FaultyHypervisor) -> None:
         journal, node._journal = node._journal, NullJournal()
         try:
             real(node)
         finally:
             node._journal = journal
 
-    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "make_target", make)
+    return mock.patch.object(FaultyHypervisor, "make_target", make)
 
 
 def further_vm_without_journal() -> AbstractContextManager[Any]:
     """Only the benchmark VM is noted, not those beside it."""
-    real = simulated_hypervisor.SimulatedHypervisor.further_vm
+    real = FaultyHypervisor.further_vm
 
-    def make(node: simulated_hypervisor.SimulatedHypervisor, number: int) -> Any:
+    def make(node: FaultyHypervisor, number: int) -> Any:
         made = real(node, number)
         made._journal = NullJournal()
         return made
 
-    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "further_vm", make)
+    return mock.patch.object(FaultyHypervisor, "further_vm", make)
 
 
 def clusters_further_vm_without_journal() -> AbstractContextManager[Any]:
@@ -169,8 +174,8 @@ def further_vm_taken_for_the_benchmark_vm() -> AbstractContextManager[Any]:
 def vm_given_up_before_its_marker() -> AbstractContextManager[Any]:
     """A VM that has no marker yet at a start is nobody's, and its entry is struck out."""
 
-    def undo(journal: Journal, node: simulated_guest.Reality) -> list[str]:
-        with mock.patch.object(simulated_guest.Reality, "await_vm"):
+    def undo(journal: Journal, node: faulty_node.Reality) -> list[str]:
+        with mock.patch.object(faulty_node.Reality, "await_vm"):
             return _undo(journal, node)
 
     return mock.patch.object(simulated_crashes, "undo_simulated", undo)

@@ -31,8 +31,8 @@ from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import GIB
 from pvebench.model.volume import Volume
-from pvebench_lab.simulated.simulated_guest import Fault, Faults, SimulatedGuest
-from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk, SimulatedHypervisor
+from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk, SimulatedGuest
+from testing.faulty_node import Fault, Faults, FaultyGuest, FaultyHypervisor
 from testing.simulated_faults import Trouble
 
 VMIDS: Final = (9500, 9504)
@@ -446,7 +446,7 @@ class SimulatedSsh(SshConnection):
 
     def plays(self, plugged: PluggedDisk | None) -> SimulatedGuest:
         world = SimpleNamespace(**vars(self.world) | {"plugged": plugged})
-        return SimulatedGuest(world)  # type: ignore[arg-type] # all that it asks of a world
+        return FaultyGuest(world)  # type: ignore[arg-type] # all that it asks of a world
 
     def close(self) -> None:
         """There is no line."""
@@ -466,7 +466,7 @@ class _Api:
         return params["vmid"]
 
 
-class VmBeside(SimulatedHypervisor):
+class VmBeside(FaultyHypervisor):
     """A simulated VM that a container is measured beside."""
 
     vmid, device = 100, None

@@ -16,7 +16,7 @@ from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
-from pvebench_lab.simulated.simulated_guest import Reality
+from testing.faulty_node import Reality
 from testing.simulated_node import SimulatedNode
 
 RULES: Final = {

@@ -17,7 +17,7 @@ from pvebench.model.status import Phase, State
 from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
-from pvebench_lab.simulated.simulated_guest import Fault
+from testing.faulty_node import Fault
 from testing.prometheus import free_port
 from testing.simulations import Simulation, simulate
 

@@ -16,8 +16,8 @@ from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench.store.store import Store
-from pvebench_lab.simulated.simulated_guest import Fault, Faults
-from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
+from pvebench_lab.simulated.simulated_hypervisor import simulated_site
+from testing.faulty_node import Fault, Faults, FaultyHypervisor
 from testing.packs import QUICK, STORAGES, Recorder
 from testing.stores import TemporaryStore
 
@@ -27,7 +27,7 @@ class Simulation:
     """A worker on a simulated node, with everything around it."""
 
     results: Results
-    world: SimulatedHypervisor
+    world: FaultyHypervisor
     worker: Worker
     recorder: Recorder
 
@@ -59,7 +59,7 @@ def simulate(
     store = TemporaryStore(directory / "pvebench.db", simulated=True)
     results = Results(store)
     clock = SimulatedClock(start)
-    world = SimulatedHypervisor(
+    world = FaultyHypervisor(
         node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)
     )
     loaded = load_pack(pack)

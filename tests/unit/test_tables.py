@@ -41,7 +41,7 @@ REASONS = {
     ("pvebench/drivers/proxmox/vm/drive.py", "pvebench/drivers/storages/__init__.py"): (
         "storage types of Proxmox VE; kinds of this machine with the same names"
     ),
-    ("pvebench/drivers/qemu/block_graph.py", "pvebench_lab/simulated/simulated_guest.py"): (
+    ("pvebench/drivers/qemu/block_graph.py", "pvebench_lab/simulated/simulated_tools.py"): (
         "devices in QEMU; simulated speeds"
     ),
     (

@@ -340,7 +340,7 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
         store = Store(Path(directory) / "pvebench.db", simulated=True)
         try:
             hypervisor = SimulatedHypervisor(
-                node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC)), journal=store.journal
+                node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC))
             )
             Worker(
                 site=simulated_site(hypervisor),

@@ -17,7 +17,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, latency_bound
 from pvebench.model.workload import Case, Direction
-from pvebench_lab.simulated.simulated_guest import BUS_SPEED
+from pvebench_lab.simulated.simulated_tools import BUS_SPEED
 
 Matches = Callable[[Case], bool]
 

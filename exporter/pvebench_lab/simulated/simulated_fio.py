@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from pvebench.model.definition import DIRECTIONS
 from pvebench.workloads.fio_job import is_mixed
-from pvebench_lab.simulated.simulated_tools import DiskModel, SimulatedOutput
+from pvebench_lab.simulated.simulated_tools import NOISE, SimulatedDisk, SimulatedOutput
 
-NOISE: Final = 0.03
 _FILL_BYTES_PER_SECOND: Final = 200e6
 
 
@@ -47,7 +46,7 @@ class _Job:
 
 
 def simulate(
-    argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk
 ) -> SimulatedOutput | None:
     """Return simulated output of fio; None: the command belongs to another tool.
 
@@ -105,7 +104,7 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix("ms")) * (0.001 if text.endswith("ms") else 1)
 
 
-def _document(job: _Job, disk: DiskModel) -> dict[str, Any]:
+def _document(job: _Job, disk: SimulatedDisk) -> dict[str, Any]:
     """Return a document in the format of fio's JSON output."""
     if job.target:
         job = _at_its_depth(job, disk)
@@ -134,7 +133,7 @@ def _document(job: _Job, disk: DiskModel) -> dict[str, Any]:
     return {"fio version": "fio-simulated", "jobs": jobs}
 
 
-def _at_its_depth(job: _Job, disk: DiskModel) -> _Job:
+def _at_its_depth(job: _Job, disk: SimulatedDisk) -> _Job:
     """Return the job at the highest depth that meets its latency; at 1 for its whole time if none.
 
     The 99th percentile of a simulated latency is 2.6 times its mean.

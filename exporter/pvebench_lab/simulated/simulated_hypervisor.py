@@ -1,38 +1,123 @@
-"""Simulated node with a VM and its volumes, and the engine of driver `simulated`."""
+"""Simulated node with a VM, its guest and its volumes, and the engine of driver `simulated`.
+
+All of it is in simulated time. Nothing exists outside of this process, so nothing is journaled.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.driver import DriverContext, Engine
 from pvebench.drivers.vm_lifecycle import VmLifecycle
-from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
-from pvebench.model.disk import Cache, ChainKind, Disk, option_text
+from pvebench.errors import HypervisorGone
+from pvebench.model.disk import Disk, option_text
 from pvebench.model.environment import Environment, PendingUpdates
-from pvebench.model.guest import Guest
-from pvebench.model.ports import Clock, HostSnapshot, Journal, Progress, Site, VmFunctions
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import Clock, HostSnapshot, Progress, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
-from pvebench.model.workload import COPIES
-from pvebench_lab.simulated import SimulatedSettings
-from pvebench_lab.simulated.simulated_guest import (
-    VM_KIND,
-    VOLUME_KIND,
-    Fault,
-    Faults,
-    Reality,
-    SimulatedGuest,
-    undo_simulated,
-)
+from pvebench_lab.simulated import SimulatedSettings, simulated_fio, simulated_tools
+from pvebench_lab.simulated.simulated_tools import SimulatedDisk, SimulatedOutput
 
 BOOT_SECONDS: Final = 7.0
 SWITCH_SECONDS: Final = 0.5
-_TARGET: Final = "operation-target"
+
+# --- the guest, with the programs that the runner uses
+
+SIMULATED: Final = (simulated_fio.simulate, *simulated_tools.TOOLS)
+"""Functions that simulate a command; None: it belongs to another tool."""
+START_SECONDS: Final = 0.3
+"""Duration of a tool's start-up."""
+_OPERATIONS_PER_SECOND: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedJob:
+    """Running tool with its result, and its start in simulated seconds."""
+
+    played: SimulatedOutput
+    begun: float
+
+    @property
+    def ends(self) -> float:
+        """Its end in simulated seconds."""
+        return self.begun + START_SECONDS * self.played.moves_data + self.played.seconds
+
+    def operations(self, now: float, *, per_second: float = _OPERATIONS_PER_SECOND) -> int:
+        """Return the operations so far; 0 during the tool's start-up."""
+        active = min(now, self.ends) - self.begun - START_SECONDS
+        return max(0, round(active * per_second)) if self.played.moves_data else 0
+
+
+class SimulatedGuest(Guest):
+    """`model.ports.Guest` that simulates tools in simulated time."""
+
+    def __init__(self, node: SimulatedHypervisor) -> None:
+        self._node = node
+        self._files: dict[str, bytes] = {}
+        self._ends = 0.0
+        self.alive = True
+        self.job: SimulatedJob | None = None
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        """Simulate the programs that the runner uses."""
+        self._check()
+        if argv[:2] == ["/bin/sh", "-c"] and argv[2].startswith("test -f "):
+            path = argv[2].removeprefix("test -f ")
+            return Completed(int(path not in self._files), b"", b"")
+        if any("iflag=direct" in word for word in argv):
+            return Completed(0, argv[-1].encode(), b"")  # each sampled block has data
+        if argv[0] == "/bin/kill" and self.job is not None:
+            self._ends = self._node.clock.monotonic()
+        return Completed(0, b"", b"")
+
+    def start(self, argv: list[str]) -> int:
+        self._check()
+        now, disk = self._node.clock.monotonic(), self._disk()
+        outputs = (tool(argv, self._files, disk) for tool in SIMULATED)
+        played = next((output for output in outputs if output is not None), None)
+        # Other programs take no time.
+        self.job = SimulatedJob(played, now) if played else None
+        self._ends = self.job.ends if self.job else now
+        return 1
+
+    def _disk(self) -> SimulatedDisk:
+        node = self._node
+        if node.plugged is None:
+            raise HypervisorGone("simulated: the disk was removed")
+        name, disk = node.plugged.name, node.plugged.disk
+        return SimulatedDisk(name=name, disk=disk, rng=node.rng, shift=node.shift(disk))
+
+    def poll(self, pid: int) -> Completed | None:
+        self._check()
+        if self._node.clock.monotonic() < self._ends:
+            return None
+        return Completed(0, b"", b"")
+
+    def read_file(self, path: str) -> bytes:
+        self._check()
+        played = self.job.played if self.job else None
+        if played is not None and path == played.output:
+            return played.text.encode("utf-8")
+        if played is not None and path in played.logs:
+            return played.logs[path].encode("utf-8")
+        return self._files[path]
+
+    def write_file(self, path: str, content: bytes) -> None:
+        self._check()
+        self._files[path] = content
+
+    def _check(self) -> None:
+        if not self.alive:
+            raise HypervisorGone("simulated: QEMU has exited")
+
+
+# --- the node
 
 
 @dataclass(slots=True)
@@ -56,29 +141,13 @@ class PluggedDisk:
 class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
     """`model.ports.Hypervisor` of a simulated node.
 
-    Args:
-        instance: prefix of the names of its VMs and volumes.
-
     A change of `facts` is an upgrade, and `shift` (disk -> factor of its IOPS) its effect.
     """
 
-    def __init__(
-        self,
-        *,
-        node: str,
-        seed: int,
-        clock: Clock,
-        journal: Journal,
-        faults: Faults | None = None,
-        reality: Reality | None = None,
-        instance: str = "",
-    ) -> None:
+    def __init__(self, *, node: str, seed: int, clock: Clock) -> None:
         super().__init__(clock)
         self.node = node
-        self._instance = instance
-        self.reality = reality or Reality()
         self.clock = clock
-        self.faults = faults or Faults(seed)
         self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
         self._running: dict[str, str] = {}
         self.facts = {
@@ -89,8 +158,6 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
         }
         self.shift: Callable[[Disk], float] = lambda _: 1.0
         self.volumes: dict[str, Volume] = {}
-        self._entries: dict[str, int] = {}
-        self._journal = journal
 
     @property
     def guest(self) -> SimulatedGuest | None:
@@ -112,15 +179,10 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
         return PluggedDisk(cold.volume, cold.disk) if cold is not None else None
 
     def _begin_start(self, machine: Machine) -> None:
-        del machine
-        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
-        self.reality.start_vm(self._own(self.node))
+        """Do nothing: `_await_guest` waits for the boot."""
 
     def _await_guest(self) -> SimulatedGuest:
         self.clock.sleep(max(0.0, self._state.begun + BOOT_SECONDS - self.clock.monotonic()))
-        if self.faults.strikes(Fault.BOOT_HANGS):
-            self._power_off()
-            raise GuestTimeout("simulated: no response of the guest agent")
         self._running = dict(self.facts)
         return SimulatedGuest(self)
 
@@ -130,15 +192,7 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
 
     def further_vm(self, number: int) -> SimulatedHypervisor:
         """As `VmFunctions.further_vm`."""
-        other_hypervisor = SimulatedHypervisor(
-            node=self.node,
-            seed=number,
-            clock=self.clock,
-            journal=self._journal,
-            faults=self.faults,
-            reality=self.reality,
-            instance=f"{self._instance}vm{number}.",
-        )
+        other_hypervisor = SimulatedHypervisor(node=self.node, seed=number, clock=self.clock)
         other_hypervisor.facts, other_hypervisor.shift = self.facts, self.shift
         return other_hypervisor
 
@@ -147,46 +201,24 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
         reusable = known is not None and known.size_bytes == scenario.volume_bytes
         if known is not None and reusable and not known.complete:
             return known, False
-        if known is not None:
-            self._remove(scenario.volume)
-        name = self._own(scenario.volume)
-        entry = self._journal.open(VOLUME_KIND, {"name": name})
-        self.reality.make_volume(name)
-        volume = Volume(
+        volume = self.volumes[scenario.volume] = Volume(
             storage=scenario.storage,
             volid=f"simulated:{scenario.volume}",
             format=str(scenario.disk.format),
             size_bytes=scenario.volume_bytes,
             complete=scenario.disk.backing,
         )
-        self.volumes[scenario.volume] = volume
-        self._entries[scenario.volume] = entry
         return volume, True
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:
-        """As `VmFunctions.take_snapshots`; each overlay is one more volume."""
-        name = volume.volid.partition(":")[2]
-        overlays = disk.chain if disk.chain_kind is ChainKind.VOLUME else 0
-        for key in (f"{name}.snap{number + 1}" for number in range(overlays)):
-            if key not in self._entries:
-                self._entries[key] = self._journal.open(VOLUME_KIND, {"name": self._own(key)})
-            self.reality.make_volume(self._own(key))
+        """As `VmFunctions.take_snapshots`."""
+        del volume, disk
         self.clock.sleep(SWITCH_SECONDS)
 
     def operate(self, name: str, target_rate: int) -> SimulatedOperation:
         """As `VmFunctions.operate`."""
-        del target_rate
-        return SimulatedOperation(self, name)
-
-    def make_target(self) -> None:
-        """Create the volume that an operation copies to; it ends with the attachment."""
-        self._entries[_TARGET] = self._journal.open(VOLUME_KIND, {"name": self._own(_TARGET)})
-        self.reality.make_volume(self._own(_TARGET))
-
-    def _remove_target(self) -> None:
-        if _TARGET in self._entries:
-            self.reality.remove_volume(self._own(_TARGET))
-            self._journal.close(self._entries.pop(_TARGET))
+        del name, target_rate
+        return SimulatedOperation(self)
 
     def _plug(self, plug: Plug) -> PluggedDisk:
         return PluggedDisk(plug.volume, plug.disk)
@@ -195,12 +227,6 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
         del guest
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
-        if self.faults.strikes(Fault.ATTACH_FAILS):
-            self._power_off()
-            raise SwitchFailed("simulated: hot-plug failed")
-        if self.faults.strikes(Fault.WRONG_CACHE):
-            cache = next(cache for cache in Cache if cache is not disk.disk.cache)
-            disk.disk = replace(disk.disk, cache=cache)
         effective = {
             key: option_text(getattr(disk.disk, key)) for key in Disk.__dataclass_fields__
         } | {"size_bytes": str(disk.volume.size_bytes)}
@@ -208,15 +234,8 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
 
     def _unplug(self, disk: PluggedDisk) -> None:
         del disk
-        if self.guest is None or not self.guest.alive:
-            self._power_off()
-            return
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
-        if self.faults.strikes(Fault.DETACH_FAILS):
-            self._power_off()
-            raise SwitchFailed("simulated: the guest does not release the disk")
-        self._remove_target()
 
     def drop_caches(self, volume: Volume) -> int | None:
         return 0
@@ -256,34 +275,14 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
 
     def shutdown(self) -> None:
         self._power_off()
-        for key in list(self.volumes):
-            self._remove(key)
-
-    def _own(self, name: str) -> str:
-        return f"{self._instance}{name}"
-
-    def _remove(self, key: str) -> None:
-        del self.volumes[key]
-        for own in [
-            name for name in self._entries if name == key or name.startswith(f"{key}.snap")
-        ]:
-            self.reality.remove_volume(self._own(own))
-            self._journal.close(self._entries.pop(own))
+        self.volumes.clear()
 
     def _end(self) -> None:
         if self.guest is not None:
             self.guest.alive = False
-        self._remove_target()
-        entry = self._entries.pop("vm", None)
-        if entry is not None:
-            self.reality.end_vm(self._own(self.node))
-            self._journal.close(entry)
 
     def _alive(self) -> None:
         if self.guest is None or not self.guest.alive:
-            raise HypervisorGone("simulated: QEMU has exited")
-        if self.faults.strikes(Fault.QEMU_EXITS):
-            self._power_off()
             raise HypervisorGone("simulated: QEMU has exited")
 
 
@@ -293,14 +292,12 @@ class SimulatedOperation:
     bounds = (0.001,)
     look_seconds = 0.1
 
-    def __init__(self, world: SimulatedHypervisor, name: str) -> None:
+    def __init__(self, world: SimulatedHypervisor) -> None:
         self._world = world
-        self._copies = name in COPIES
         self._begun: float | None = None
 
     def prepare(self) -> None:
-        if self._copies:
-            self._world.make_target()
+        pass
 
     def begin(self) -> None:
         self._begun = self._world.clock.monotonic()
@@ -356,13 +353,9 @@ class SimulatedEngine(Engine):
 
     def sites(self, settings: SimulatedSettings, place: DriverContext) -> list[Site]:
         seed = settings.simulation.seed
-        hypervisor = SimulatedHypervisor(
-            node=settings.node, seed=seed, clock=place.clock, journal=place.journal
-        )
-        return [simulated_site(hypervisor)]
-
-    def undo(self, settings: SimulatedSettings, journal: Journal) -> list[str]:
-        return undo_simulated(journal, Reality())
+        return [
+            simulated_site(SimulatedHypervisor(node=settings.node, seed=seed, clock=place.clock))
+        ]
 
 
 ENGINE: Final = SimulatedEngine()

@@ -10,29 +10,72 @@ import shlex
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import KIB, MIB, NANOSECONDS
 from pvebench.model.workload import Direction
 from pvebench_lab.tools.sysbench import MILLISECONDS, MIXED_SHARES, MODES
 
+# --- plausible numbers of a simulated disk, with ratios from published measurements
 
-class DiskModel(Protocol):
-    """Simulated disk for simulated tool runs .
+BASE_IOPS: Final = 40_000.0
+BASE_BYTES_PER_SECOND: Final = 900e6
+SYNC_SECONDS: Final = 0.0006
+"""Duration of one sync: as for an SSD with power loss protection behind a network."""
+NOISE: Final = 0.03
+
+BUS_SPEED: Final = {
+    Bus.VIRTIO: (1.0, 15e-6),
+    Bus.SCSI: (0.93, 18e-6),
+    Bus.SATA: (0.6, 42e-6),
+    Bus.IDE: (0.35, 55e-6),
+    Bus.HOST: (1.1, 10e-6),
+    Bus.LXC: (1.05, 10e-6),
+}
+"""Bus -> factor of the IOPS, and the host's CPU seconds per I/O: older controllers cost more."""
+_FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
+_CACHE_FACTORS: Final = {
+    Cache.NONE: (1.0, 0.8),
+    Cache.DIRECTSYNC: (0.95, 0.05),
+    Cache.WRITETHROUGH: (1.6, 0.05),
+    Cache.WRITEBACK: (1.6, 1.1),
+    Cache.UNSAFE: (1.6, 1.3),
+}
+"""Cache mode -> factors of reads and of writes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedDisk:
+    """Disk with the speed of one with these options.
 
     Attributes:
         name: distinguishes it from others.
         rng: source of all variation.
+        shift: factor of all rates; the effect of an upgrade.
     """
 
     name: str
+    disk: Disk
     rng: random.Random
+    shift: float = 1.0
 
     def iops(self, direction: str, *, bs: int, depth: float = 1, fsync: bool = False) -> float:
         """Return its I/O per second, without noise."""
+        disk = self.disk
+        factor = BUS_SPEED[disk.bus][0] * _FORMAT_FACTOR[disk.format]
+        factor *= _CACHE_FACTORS[disk.cache][direction != "read"]
+        factor *= 1.05 if disk.iothread else 1.0
+        factor *= self.shift
+        factor /= 1 + 0.02 * disk.chain
+        if fsync:
+            # Every write waits for its sync, unless the host ignores syncs.
+            return factor / (SYNC_SECONDS if disk.cache is not Cache.UNSAFE else SYNC_SECONDS / 20)
+        return min(BASE_IOPS * depth / (depth + 8), BASE_BYTES_PER_SECOND / bs) * factor
 
     def rate(self, direction: str, *, bs: int, depth: float = 1) -> float:
-        """Return its I/O per second of one run, with noise."""
+        """Return its I/O per second, with noise."""
+        return self.iops(direction, bs=bs, depth=depth) * (1 + self.rng.gauss(0.0, NOISE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +105,23 @@ def written_to(argv: list[str], name: str) -> str:
     return match[1] if match else ""
 
 
-def _idle(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput | None:
+def _idle(
+    argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk
+) -> SimulatedOutput | None:
     del files, disk
     is_sleep = argv[0] == "/bin/sleep"
     return SimulatedOutput(seconds=float(argv[1]), moves_data=False) if is_sleep else None
 
 
-def _ioping(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput | None:
+def _ioping(
+    argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk
+) -> SimulatedOutput | None:
     del files
     output = written_to(argv, "ioping.json")
     return _ioping_output(argv[-1], output, disk) if output else None
 
 
-def _ioping_output(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
+def _ioping_output(command: str, output: str, disk: SimulatedDisk) -> SimulatedOutput:
     words = shlex.split(command.partition(">")[0])
     options = dict(itertools.pairwise(words))
     count, size = int(options["-c"]), int(options["-s"])
@@ -102,7 +149,7 @@ def _ioping_output(command: str, output: str, disk: DiskModel) -> SimulatedOutpu
 
 
 def _sysbench(
-    argv: list[str], files: Mapping[str, bytes], disk: DiskModel
+    argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk
 ) -> SimulatedOutput | None:
     del files
     output = written_to(argv, "sysbench.txt")
@@ -111,7 +158,7 @@ def _sysbench(
     )
 
 
-def _sysbench_output(command: str, output: str, disk: DiskModel) -> SimulatedOutput:
+def _sysbench_output(command: str, output: str, disk: SimulatedDisk) -> SimulatedOutput:
     options = dict(re.findall(r"--?([\w-]+)=(\S+)", command))
     times = [int(text) for text in re.findall(r"--time=(\d+)", command)]
     bs, directions = int(options["file-block-size"]), MODES[options["file-test-mode"]]
@@ -137,7 +184,9 @@ def _sysbench_output(command: str, output: str, disk: DiskModel) -> SimulatedOut
     return SimulatedOutput(seconds=sum(times), output=output, text="\n".join(lines) + "\n")
 
 
-def _bonnie(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput | None:
+def _bonnie(
+    argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk
+) -> SimulatedOutput | None:
     del files
     output = written_to(argv, "bonnie.csv")
     if not output:
@@ -149,7 +198,7 @@ def _bonnie(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> Sim
     return SimulatedOutput(seconds=10.0, output=output, text=",".join(map(str, fields)) + "\n")
 
 
-def _dd(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput | None:
+def _dd(argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk) -> SimulatedOutput | None:
     del files
     command, output = argv[-1], written_to(argv, "dd.txt")
     if not output:
@@ -164,7 +213,9 @@ def _dd(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> Simulat
     return SimulatedOutput(seconds=seconds, output=output, text=text)
 
 
-def _hdparm(argv: list[str], files: Mapping[str, bytes], disk: DiskModel) -> SimulatedOutput | None:
+def _hdparm(
+    argv: list[str], files: Mapping[str, bytes], disk: SimulatedDisk
+) -> SimulatedOutput | None:
     del files
     output = written_to(argv, "hdparm.txt")
     if not output:

@@ -14,9 +14,10 @@ from pvebench import errors
 from pvebench.cli import progress
 from pvebench.cli.main import cli, run_cli
 from pvebench.errors import Interrupted, PvebenchError
+from pvebench.model.guest import Completed
 from pvebench.model.run import Outcome
 from pvebench.store.state import StateDirectory
-from pvebench_lab.simulated.simulated_guest import Fault, Faults
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedGuest
 from testing.packs import ROOT, SMALL, write_pack
 from testing.prometheus import free_port
 from testing.stores import TemporaryStore
@@ -161,7 +162,7 @@ def test_noisy_runs_give_0_and_a_case_without_a_publishable_result_gives_9(
     for name in ("noisy", "failed"):
         (tmp_path / name).mkdir()
     assert simulated(tmp_path / "noisy", NOISY) == (0, {Outcome.NOISY})
-    monkeypatch.setattr(Faults, "strikes", lambda _, fault: fault is Fault.TOOL_FAILS)
+    monkeypatch.setattr(SimulatedGuest, "poll", lambda *_: Completed(1, b"", b"failed"))
     assert simulated(tmp_path / "failed", SMALL) == (9, {Outcome.FAILED})
 
 

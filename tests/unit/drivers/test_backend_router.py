@@ -15,7 +15,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.store.store import Store
-from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
+from testing.faulty_node import FaultyHypervisor
 from testing.stores import TemporaryStore
 
 
@@ -39,20 +39,20 @@ def scenario(bus: Bus) -> Scenario:
     )
 
 
-class FailingBackend(SimulatedHypervisor):
+class FailingBackend(FaultyHypervisor):
     def shutdown(self) -> None:
         super().shutdown()
         raise ServerGone("container 9500 remains")
 
 
-def backend(store: Store, kind: type[SimulatedHypervisor], name: str) -> SimulatedHypervisor:
+def backend(store: Store, kind: type[FaultyHypervisor], name: str) -> FaultyHypervisor:
     clock = SimulatedClock()
     return kind(node="lab", seed=1, clock=clock, journal=store.journal, instance=name)
 
 
 def test_a_backend_with_its_own_volumes_is_used_for_its_bus_only(store: Store) -> None:
-    vm = backend(store, SimulatedHypervisor, "vm-")
-    container = backend(store, SimulatedHypervisor, "container-")
+    vm = backend(store, FaultyHypervisor, "vm-")
+    container = backend(store, FaultyHypervisor, "container-")
     router = BackendRouter(vm, {Bus.LXC: container}, volumes={Bus.LXC: container})
     volume, _ = router.volume(scenario(Bus.LXC))
     router.boot(MACHINE, Plug(volume, disk(Bus.LXC)))
@@ -67,14 +67,14 @@ def test_a_backend_with_its_own_volumes_is_used_for_its_bus_only(store: Store) -
 
 
 def test_a_bus_without_a_backend_is_rejected(store: Store) -> None:
-    router = BackendRouter(backend(store, SimulatedHypervisor, ""), {})
+    router = BackendRouter(backend(store, FaultyHypervisor, ""), {})
     volume, _ = router.volume(scenario(Bus.LXC))
     with pytest.raises(SwitchFailed, match="this driver has no backend for bus lxc"):
         router.boot(MACHINE, Plug(volume, disk(Bus.LXC)))
 
 
 def test_the_vm_is_shut_down_also_after_a_failed_backend(store: Store) -> None:
-    vm = backend(store, SimulatedHypervisor, "vm-")
+    vm = backend(store, FaultyHypervisor, "vm-")
     router = BackendRouter(vm, {Bus.LXC: backend(store, FailingBackend, "container-")})
     router.boot(MACHINE)
     with pytest.raises(ServerGone, match="container 9500 remains"):

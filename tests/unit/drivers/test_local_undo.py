@@ -28,7 +28,7 @@ from pvebench.store.store import Store
 from pvebench_lab.host import device_tuning
 from pvebench_lab.host.device_tuning import undo_setting
 from pvebench_lab.lxc import container
-from pvebench_lab.simulated.simulated_guest import VM_KIND, VOLUME_KIND, Reality, undo_simulated
+from testing.faulty_node import VM_KIND, VOLUME_KIND, Reality, undo_simulated
 
 OF_STORAGES = {name for kind in KINDS.values() for name in kind.undo}
 LOCAL = sorted({*UNDO, *OF_STORAGES, LOCAL_VM, REMOTE})

@@ -35,9 +35,9 @@ from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import listen
-from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.captured_logs import captured_logs
+from testing.faulty_node import Fault
 from testing.metrics_page import page_of, snapshot_of
 from testing.prometheus import free_port
 from testing.simulated_site import app_of, served

@@ -9,7 +9,7 @@ from pvebench.drivers.qemu.block_graph import Names, devices
 from pvebench.drivers.qemu.disk_readback import Seen, _bus
 from pvebench.model.buses import BUSES
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench_lab.simulated.simulated_guest import BUS_SPEED
+from pvebench_lab.simulated.simulated_tools import BUS_SPEED
 
 OF_VMS = [bus for bus in Bus if Disk(bus=bus, format=Format.RAW, cache=Cache.NONE).in_vm]
 

@@ -24,12 +24,8 @@ from pvebench.runner.measure import read_logs
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS, Job
-from pvebench_lab.simulated.simulated_guest import Fault, Faults, SimulatedGuest
-from pvebench_lab.simulated.simulated_hypervisor import (
-    BOOT_SECONDS,
-    SimulatedHypervisor,
-    simulated_site,
-)
+from pvebench_lab.simulated.simulated_hypervisor import BOOT_SECONDS, SimulatedGuest, simulated_site
+from testing.faulty_node import Fault, Faults, FaultyHypervisor
 from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
@@ -149,11 +145,11 @@ def test_the_page_cache_has_no_volume_of_a_further_vm(
     """Each fill leaves the volume there in some cache modes: it would be read from memory."""
     dropped: list[str] = []
 
-    def drop(hypervisor: SimulatedHypervisor, _: object) -> int:
+    def drop(hypervisor: FaultyHypervisor, _: object) -> int:
         dropped.append(hypervisor._instance)
         return cached if hypervisor._instance == "vm4." else 0
 
-    monkeypatch.setattr(SimulatedHypervisor, "drop_caches", drop)
+    monkeypatch.setattr(FaultyHypervisor, "drop_caches", drop)
     assert bench.run(FOUR).outcome is outcome
     assert dropped == ["", "vm2.", "vm3.", "vm4."]
 
@@ -173,14 +169,14 @@ def test_a_further_vm_that_fails_fails_the_run_and_leaves_no_vm(bench: Bench, fa
 def test_a_further_vm_whose_counters_cannot_be_read_is_ended(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counters = SimulatedHypervisor.counters
+    counters = FaultyHypervisor.counters
 
-    def fail(hypervisor: SimulatedHypervisor) -> BlockCounters:
+    def fail(hypervisor: FaultyHypervisor) -> BlockCounters:
         if "vm" in hypervisor._instance:
             raise HypervisorGone("QEMU does not report scsi1")
         return counters(hypervisor)
 
-    monkeypatch.setattr(SimulatedHypervisor, "counters", fail)
+    monkeypatch.setattr(FaultyHypervisor, "counters", fail)
     run = bench.run(FOUR)
     assert (run.outcome, run.reason) == (Outcome.FAILED, "QEMU does not report scsi1")
     assert not {name for name in bench.world.reality.vms if "vm" in name}
@@ -190,14 +186,14 @@ def test_a_further_vm_that_cannot_be_removed_leaves_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.run(FOUR)
-    shutdown = SimulatedHypervisor.shutdown
+    shutdown = FaultyHypervisor.shutdown
 
-    def fail(hypervisor: SimulatedHypervisor) -> None:
+    def fail(hypervisor: FaultyHypervisor) -> None:
         if hypervisor._instance.endswith("vm3."):
             raise HypervisorGone("vm3 does not answer")
         shutdown(hypervisor)
 
-    monkeypatch.setattr(SimulatedHypervisor, "shutdown", fail)
+    monkeypatch.setattr(FaultyHypervisor, "shutdown", fail)
     with pytest.raises(HypervisorGone, match="vm3"):
         bench.runner.close()
     assert len(bench.world.reality.volumes) == 1

@@ -25,8 +25,12 @@ from pvebench.runner.contents import SAMPLES, SPOT_SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED, Runner
 from pvebench.scheduler.plan import expand
 from pvebench.workloads import TOOLS, Target
-from pvebench_lab.simulated.simulated_guest import START_SECONDS, SimulatedGuest, SimulatedJob
-from pvebench_lab.simulated.simulated_hypervisor import simulated_site
+from pvebench_lab.simulated.simulated_hypervisor import (
+    START_SECONDS,
+    SimulatedGuest,
+    SimulatedJob,
+    simulated_site,
+)
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 

@@ -12,7 +12,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.status import Phase
 from pvebench.model.workload import SteadyRule
 from pvebench.runner.steady import is_steady, steadiness
-from pvebench_lab.simulated.simulated_guest import SimulatedJob
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedJob
 from testing.packs import SMALL, write_pack
 from testing.simulations import simulate
 

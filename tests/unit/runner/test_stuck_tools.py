@@ -24,7 +24,8 @@ from pvebench.runner.measure import (
     wait_for_io,
 )
 from pvebench.workloads import Job
-from pvebench_lab.simulated.simulated_guest import Fault, SimulatedGuest
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedGuest
+from testing.faulty_node import Fault
 from testing.packs import ROOT, write_pack
 from testing.simulations import Simulation, simulate
 

@@ -25,9 +25,9 @@ from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
 from pvebench.store.state import StateDirectory, stored_at
 from pvebench.store.store import Store
-from pvebench_lab.simulated.simulated_guest import Fault, Faults
 from testing.captured_logs import captured_logs
 from testing.families import families_of
+from testing.faulty_node import Fault, Faults
 from testing.packs import write_pack
 from testing.simulations import Simulation, simulate
 

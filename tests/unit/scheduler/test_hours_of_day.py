@@ -22,8 +22,8 @@ from pvebench.model.run import Run
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.guards import QuietGuard
-from pvebench_lab.simulated.simulated_guest import Fault
 from testing.families import families_of
+from testing.faulty_node import Fault
 from testing.packs import SMALL, write_pack
 from testing.simulations import Simulation, simulate
 

@@ -39,7 +39,7 @@ from pvebench.verdicts.fastest_text import (
 )
 from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
 from pvebench.web.views.tables import _gap, numbers_of
-from pvebench_lab.simulated.simulated_guest import Fault
+from testing.faulty_node import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack
 from testing.simulated_site import results_of
 from testing.simulations import simulate

@@ -12,9 +12,9 @@ from starlette.routing import Route
 
 from pvebench.model.run import Outcome
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.changes import FINDING
+from testing.faulty_node import Fault
 from testing.packs import ROOT
 from testing.simulated_site import app_of, served
 from testing.simulations import Simulation, simulate

@@ -14,8 +14,8 @@ from schemathesis import GenerationMode
 from starlette.routing import Route
 
 from pvebench.web.openapi import PATHS, document
-from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
+from testing.faulty_node import Fault
 from testing.simulated_site import app_of, served
 from testing.simulations import Simulation, simulate
 

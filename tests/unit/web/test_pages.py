@@ -31,11 +31,11 @@ from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.responses import render
 from pvebench.web.views.overview import WorkerView, index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS
-from pvebench_lab.simulated.simulated_guest import Fault
 from testing import http_client
 from testing.changes import FINDING, upgrade
 from testing.changes import START as UPGRADE_START
 from testing.demo_year import results_of as demo_results
+from testing.faulty_node import Fault
 from testing.packs import QUICK, ROOT, SMALL, quick, write_pack
 from testing.simulated_site import app_of, results_of, served
 from testing.simulations import Simulation, simulate

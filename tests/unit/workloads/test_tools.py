@@ -19,7 +19,8 @@ from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Workload, WorksOn
 from pvebench.workloads import TOOLS, Job, Parsed, Target
 from pvebench.workloads.tool import program
-from pvebench_lab.simulated.simulated_guest import SIMULATED, SimulatedDisk
+from pvebench_lab.simulated.simulated_hypervisor import SIMULATED
+from pvebench_lab.simulated.simulated_tools import SimulatedDisk
 from testing.packs import SMALL, tool_refusal, tool_workload, write_pack
 from testing.simulations import simulate
 

@@ -265,7 +265,7 @@ def test_the_host_refuses_a_disk_of_a_vm(host: HostDisk) -> None:
 def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     host: HostDisk, store: Store
 ) -> None:
-    world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
+    world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock())
     both = local_router(
         world, {Bus.HOST: host}, [replace(OF_HOST, facts=lambda: {"host_fio": "3.33"})]
     )

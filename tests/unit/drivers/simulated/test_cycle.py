@@ -12,7 +12,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.workloads import TOOLS
-from pvebench_lab.simulated.simulated_guest import Fault
+from testing.faulty_node import Fault
 from testing.packs import SMALL, STORAGES, write_pack
 from testing.simulations import simulate
 

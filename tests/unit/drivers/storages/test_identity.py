@@ -135,9 +135,7 @@ class Watched:
         self.now: Identity | VolumeError | ServerGone = DISK
         self.store = store
         self._pack = load_pack(write_pack(directory, SMALL.replace("[virtio, scsi]", "[virtio]")))
-        self.world = SimulatedHypervisor(
-            node="lab", seed=1, clock=SimulatedClock(), journal=store.journal
-        )
+        self.world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock())
         site = replace(
             simulated_site(self.world), storages=StorageFunctions(identify=self._identify)
         )
