@@ -84,7 +84,7 @@ def results(number: int | None, removed: int | None, **options: Any) -> None:
             series = reference_series_of(settings, pack, view.reference)
             runs = view.chosen(runs_of(store, pack))
             relative = view.relative_to or pack.relative_to
-            _show_table(result_rows(runs, series, relative, store.durability()), view)
+            _show_table(result_rows(runs, series, relative, Results(store).now.durability), view)
         else:
             _show_runs(store, pack, view)
 

@@ -55,7 +55,7 @@ class BackendRouter(Generic[B]):
         volumes: bus -> source of its volumes; the other backends share those of the VM.
         tune: applies the options of the device below a volume and returns their read-back; the
             backend of bus `host` does so itself.
-        facts: facts of the host for the environment of all cases.
+        facts: returns facts of the host for the environment of all cases.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class BackendRouter(Generic[B]):
         *,
         volumes: Mapping[Bus, VolumeSource] | None = None,
         tune: Callable[[Volume, Disk], dict[str, str]] = _no_device_options,
-        facts: Mapping[str, str] | None = None,
+        facts: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._vm = vm
         self._backends = backends
         self._volumes = volumes or {}
         self._tune = tune
-        self._facts = {name: fact for name, fact in (facts or {}).items() if fact}
+        self._facts = facts
         self._guest: Guest | None = None
         self._booted = 0.0
         self.replacement: B | None = None
@@ -132,7 +132,8 @@ class BackendRouter(Generic[B]):
         return self._with_facts(self._vm.host_environment())
 
     def _with_facts(self, environment: Environment) -> Environment:
-        return replace(environment, facts={**environment.facts, **self._facts})
+        facts = {name: fact for name, fact in self._facts().items() if fact}
+        return replace(environment, facts={**environment.facts, **facts})
 
     def shutdown(self) -> None:
         """Shut down every backend, and the VM last, also after an error."""

@@ -39,14 +39,22 @@ BACKENDS: Final = Registry[BackendKind](
 
 
 def local_router(
-    vm: Hypervisor, backends: Mapping[Bus, LocalBackend], kinds: Sequence[BackendKind]
+    vm: Hypervisor,
+    backends: Mapping[Bus, LocalBackend],
+    kinds: Sequence[BackendKind],
+    more_facts: Callable[[], Mapping[str, str]] = dict,
 ) -> BackendRouter[LocalBackend]:
     """Return the router to a VM and these backends of this machine.
 
     Args:
         kinds: those whose facts the environment has.
+        more_facts: returns facts that can change meanwhile.
     """
-    facts = {name: fact for kind in kinds for name, fact in kind.facts().items()}
+    fixed = {name: fact for kind in kinds for name, fact in kind.facts().items()}
+
+    def facts() -> dict[str, str]:
+        return {**fixed, **more_facts()}
+
     if Bus.HOST not in backends:
         return BackendRouter(vm, backends, facts=facts)
     return BackendRouter(vm, backends, tune=backends[Bus.HOST].tune, facts=facts)

@@ -41,7 +41,7 @@ class Snapshot:
     simulated: bool = False
     wall: Sequence[WallSettings] = ()
     trends: Mapping[str, Trend] = field(default_factory=dict)
-    durability: Known = field(default_factory=dict)
+    durability: Known = field(default_factory=Known)
 
 
 def snapshot_of(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pvebench.model.definition import Definition
 
@@ -111,23 +111,42 @@ class Durable(StrEnum):
     BY_DESIGN = "by design"
     """As Proxmox VE documents the cache mode; not measured."""
     NO = "no"
-    """By measurement, or because the cache mode or ZFS ignores flushes."""
+    """By measurement, or because the cache mode or the storage ignores flushes."""
 
 
-Known = Mapping[tuple[str, str, str], Durability]
-"""(node, storage, `durability_key`) -> its newest measured durability."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of durability.
+
+    Attributes:
+        measured: (node, storage, `durability_key`) -> its newest measured durability.
+        unflushed: (node, storage) whose options ignore flushes.
+    """
+
+    measured: Mapping[tuple[str, str, str], Durability] = field(default_factory=dict)
+    unflushed: Collection[tuple[str, str]] = ()
+
+    def ignores_flushes(self, definition: Definition) -> bool:
+        """Return whether options of the storage, which the volume does not override, do."""
+        place = (definition.node, definition.storage)
+        return place in self.unflushed and not definition.options.get("sync")
+
+
+NOTHING_KNOWN: Final = Known()
 
 
 def measured_of(definition: Definition, known: Known) -> Durability | None:
     """Return the measured durability of a configuration; None: not measured."""
-    if not known:
+    if not known.measured:
         return None
     place = (definition.node, definition.storage)
-    return known.get((*place, durability_key(definition.options)))
+    return known.measured.get((*place, durability_key(definition.options)))
 
 
 def durable_of(definition: Definition, known: Known) -> Durable:
     """Return whether a configuration is durable: the one answer for all outputs."""
+    if known.ignores_flushes(definition):
+        return Durable.NO
     return durable_by(definition, measured_of(definition, known))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import total_ordering
@@ -167,6 +167,29 @@ def _compare(first: Parts, second: Parts) -> int:
 def storage_fact(storage: str, option: str) -> str:
     """Return the name of the fact about an option of a storage."""
     return f"storage {storage} {option}"
+
+
+NO_BARRIER: Final = re.compile(
+    r"(?:^|,)(nobarrier|barrier=(?:0|none)|fsync_mode=nobarrier|(?:fsync=)?volatile)\b"
+)
+"""Mount options of ext4, btrfs, f2fs, reiserfs and overlay that ignore flushes."""
+
+
+def unflushed_in(periods: Iterable[EnvironmentPeriod]) -> frozenset[tuple[str, str]]:
+    """Return (node, storage) whose options ignore flushes in the newest period of the node."""
+    newest = {period.node: period.facts for period in periods}
+    return frozenset(
+        (node, fact.split(" ")[1])
+        for node, facts in newest.items()
+        for fact, text in facts.items()
+        if fact.startswith("storage ") and _ignores_flushes(fact, text)
+    )
+
+
+def _ignores_flushes(fact: str, text: str) -> bool:
+    if fact.endswith(" sync"):
+        return text == "disabled"
+    return fact.endswith(" flushes") or bool(NO_BARRIER.search(text))
 
 
 def concerns(fact: str, storages: Collection[str]) -> bool:

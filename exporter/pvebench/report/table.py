@@ -8,11 +8,10 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Final
 
 from pvebench.model.definition import Definition
-from pvebench.model.durability import Known, durable_of
+from pvebench.model.durability import NOTHING_KNOWN, Known, durable_of
 from pvebench.model.figures import FIGURES, warm_text
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome, Sample
@@ -99,7 +98,7 @@ def result_rows(
     runs: Iterable[StoredRun],
     series: ReferenceSeries | None = None,
     relative_to: str = "",
-    durability: Known = MappingProxyType({}),
+    durability: Known = NOTHING_KNOWN,
 ) -> list[ResultRow]:
     """Return the rows of the cases of `runs` (newest first), in display order.
 

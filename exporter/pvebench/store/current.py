@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.definition import Definition
-from pvebench.model.durability import Durability
-from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.durability import Durability, Known
+from pvebench.model.environment import EnvironmentPeriod, unflushed_in
 from pvebench.model.figures import rates, warm_text
 from pvebench.model.run import Outcome, Run, Unit
 from pvebench.model.units import KIB
@@ -145,7 +145,7 @@ class View:
         failures: the newest runs that are not ok, newest first.
         periods: environment periods of all nodes, in the order of their start.
         devices: `node/storage` -> its device in words.
-        durability: (node, storage, configuration) -> measured durability.
+        measured: (node, storage, configuration) -> measured durability.
         costs: bytes that the packs write to each storage.
         removals: how often old runs may have been removed since the start of pvebench.
     """
@@ -159,9 +159,14 @@ class View:
     periods: Sequence[EnvironmentPeriod] = ()
     totals: Totals = field(default_factory=Totals)
     devices: Mapping[str, str] = field(default_factory=dict)
-    durability: Mapping[tuple[str, str, str], Durability] = field(default_factory=dict)
+    measured: Mapping[tuple[str, str, str], Durability] = field(default_factory=dict)
     costs: tuple[WriteCost, ...] = ()
     removals: int = 0
+
+    @property
+    def durability(self) -> Known:
+        """What is known of the durability of all storages."""
+        return Known(self.measured, unflushed_in(self.periods))
 
     def current(self) -> dict[tuple[str, str, str], str]:
         """Return place -> key of its current definition."""
@@ -212,7 +217,7 @@ class Results:
             periods=tuple(store.periods()),
             totals=store.totals(),
             devices=store.identities.devices(),
-            durability=store.durability(),
+            measured=store.durability(),
         )
 
     @property

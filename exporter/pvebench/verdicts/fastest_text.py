@@ -208,6 +208,9 @@ def _percent(ratio: float) -> str:
     return f"{size:.0f}%" if size >= 9.95 else f"{size:.1f}%"
 
 
+LOST: Final = "flushed writes are lost, by measurement or by options of the storage"
+
+
 def faster_excluded(contest: Ranking) -> Iterator[Place]:
     """Yield the fastest excluded configuration of each kind, if it beats the fastest."""
     for exclusion, (reason, *_) in NOT_COUNTED.items():
@@ -221,7 +224,7 @@ def excluded_text(place: Place, metric: str) -> str:
     """Return the result of a configuration that is not ranked, and why."""
     configuration, level = configuration_text(place.definition), level_text(metric, place.level)
     lost = place.exclusion is Exclusion.NOT_DURABLE and not place.definition.ignores_flushes
-    reason = "lost flushed writes when measured" if lost else NOT_COUNTED[place.exclusion][0]
+    reason = LOST if lost else NOT_COUNTED[place.exclusion][0]
     return f"{configuration} reaches {level}; excluded: {reason}."
 
 

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from pvebench.analysis.case_history import GoodRun, GoodRuns
 from pvebench.analysis.difference import CHANCE, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
-from pvebench.model.durability import Durable, Known, durable_of
+from pvebench.model.durability import NOTHING_KNOWN, Durable, Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Direction
@@ -56,7 +55,7 @@ class Exclusion(StrEnum):
     LXC = "lxc"
     """Measured in a container, without a VM."""
     NOT_DURABLE = "not_durable"
-    """A crash loses data that the guest has flushed, by the cache mode or as measured."""
+    """A crash loses flushed data: by the cache mode or options of the storage, or as measured."""
     UNFLUSHED = "unflushed"
     """Its writes end in host memory: the result is not that of the disk."""
     WARM = "warm"
@@ -216,13 +215,13 @@ def contests(
     cases: Mapping[str, Definition],
     trends: Mapping[str, Trend],
     emulated: Collection[str] = (),
-    known: Known = MappingProxyType({}),
+    known: Known = NOTHING_KNOWN,
 ) -> tuple[Ranking, ...]:
     """Return the rankings of cases, those of one storage together; some may be empty.
 
     Args:
         emulated: digests of environments with an emulated CPU.
-        known: measured durability.
+        known: known durability.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for key, definition in cases.items():

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.storage_settings import (
     LocalSettings,
     check_networks,
+    flush_facts,
     identities_of,
     make_storages,
     storage_functions,
@@ -132,7 +134,8 @@ class HostEngine(Engine):
         storages = make_storages(settings, place)
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
-        router = local_router(host, {Bus.LXC: container, Bus.HOST: host}, [CONTAINER])
+        backends = {Bus.LXC: container, Bus.HOST: host}
+        router = local_router(host, backends, [CONTAINER], partial(flush_facts, settings))
         probe = ProcProbe(
             lambda: None,
             lambda: (router.replacement or host).volume_path,

@@ -39,6 +39,7 @@ from pvebench.metrics.results import collect_settings
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition, configuration_text
+from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
@@ -46,7 +47,7 @@ from pvebench.store.current import Trend, View
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import summary
-from pvebench.verdicts.ranking import contests
+from pvebench.verdicts.ranking import Exclusion, contests, rankings
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.families import families_of
@@ -271,7 +272,39 @@ def durable_view(**changes: object) -> View:
     view = view_of(results({DEFAULT: 1000, QCOW2: 1300}))
     node = next(iter(view.planned.values())).definition.node
     known = replace(DURABLE, node=node, **changes)  # type: ignore[arg-type] # by name
-    return replace(view, durability={(node, "local", known.configuration): known})
+    return replace(view, measured={(node, "local", known.configuration): known})
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "left"),
+    [
+        ("storage local flushes", "ignored by mount option nobarrier of /x", 0),
+        ("storage local sync", "disabled", 0),
+        ("storage local ext4", "rw,relatime,nobarrier", 0),
+        ("storage local xfs", "rw,relatime,barrier=1", 2),
+        ("storage local sync", "standard", 2),
+        ("storage other sync", "disabled", 2),
+    ],
+)
+def test_a_storage_that_ignores_flushes_has_no_durable_configuration(
+    fact: str, value: str, left: int
+) -> None:
+    view = view_of(results({DEFAULT: 1000, QCOW2: 1300}))
+    old, new = ({"kernel": "6.8"}, {"kernel": "6.8", fact: value})
+    period = EnvironmentPeriod(
+        node=next(iter(view.planned.values())).definition.node,
+        environment="a",
+        slug="a",
+        facts=old,
+        started=START,
+        finished=START,
+    )
+    changed = replace(view, periods=(period, replace(period, environment="b", facts=new)))
+    (ranking,) = rankings(changed)
+    assert (len(ranking.places), len(ranking.excluded)) == (left, 2 - left)
+    assert {place.exclusion for place in ranking.excluded} <= {Exclusion.NOT_DURABLE}
+    repaired = replace(changed, periods=(*changed.periods, period))
+    assert len(rankings(repaired)[0].places) == 2
 
 
 def test_measured_durability_takes_the_place_of_the_design() -> None:
@@ -298,7 +331,7 @@ def test_a_killed_qemu_alone_leaves_the_loss_of_power_to_the_design() -> None:
 def test_a_configuration_that_lost_flushed_writes_is_not_recommended() -> None:
     one = advice(durable_view(torn=1))
     assert one.chosen.scenario == f"local.{DEFAULT}"
-    excluded = r"scsi, qcow2, .* reaches 1,\d+ IOPS; excluded: lost flushed writes when measured"
+    excluded = r"scsi, qcow2, .* reaches 1,\d+ IOPS; excluded: flushed writes are lost, by meas"
     assert re.search(excluded, text_of(one))
 
 

@@ -26,6 +26,7 @@ from typing import Any, Final
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.errors import StorageHangs, VolumeError
 from pvebench.files import Mount, mounts, unescaped
+from pvebench.model.environment import NO_BARRIER
 
 # --- identity, users and content of a block device, from the kernel and util-linux
 #
@@ -182,17 +183,13 @@ def _memory_of_loop(name: str) -> str:
 
 
 _ZFS_SECONDS: Final = 10.0
-_NO_BARRIER: Final = re.compile(
-    r"(?:^|,)(nobarrier|barrier=(?:0|none)|fsync_mode=nobarrier|(?:fsync=)?volatile)\b"
-)
-"""Mount options of ext4, btrfs, f2fs, reiserfs and overlay."""
 
 
 def flushes_ignored(path: Path, *, root: Path = Path("/")) -> str:
     """Return what visibly ignores the flushes of a path; empty: nothing, or it is unknown."""
     with contextlib.suppress(OSError):
         mount = None if path.is_block_device() else mount_of(path)
-        if mount is not None and (option := _NO_BARRIER.search(mount.options)):
+        if mount is not None and (option := NO_BARRIER.search(mount.options)):
             return f"mount option {option[1]} of {mount.point}"
         if mount is not None and mount.type == "zfs":
             return f"sync=disabled of {mount.source}" * _is_unsynced(mount.source)

@@ -60,6 +60,7 @@ from pvebench.drivers.storages.qemu_img import image_format
 from pvebench.drivers.storages.storage_settings import (
     check_networks,
     check_storages,
+    flush_facts,
     guards_of,
     identities_of,
     make_storages,
@@ -371,7 +372,7 @@ class QemuEngine(Engine):
         vm = make_vm(storages)
         kinds = tuple(BACKENDS.values())
         backends = {kind.bus: kind.make(settings, place, storages) for kind in kinds}
-        router = local_router(vm, backends, kinds)
+        router = local_router(vm, backends, kinds, partial(flush_facts, settings))
         # During runs of the host or a container, the idle VM's counters are not used.
         probe = ProcProbe(
             lambda: None if router.replacement else vm.pid,

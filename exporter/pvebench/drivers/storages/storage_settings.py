@@ -47,6 +47,7 @@ from pvebench.drivers.storages.server_link import LinkSettings, ServerLink
 from pvebench.errors import FaultFailed
 from pvebench.fields import ByKind, Slug
 from pvebench.model.disk import HostCache
+from pvebench.model.environment import storage_fact
 from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.space import Space, SpaceNeed
 from pvebench.model.units import SECTOR
@@ -270,13 +271,21 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
     for name, (kind, context) in storage_contexts(settings).items():
         if kind.look is not None:
             yield attempt(f"storage {name}", partial(kind.look, context))
+    for name, cause in _unflushed(settings):
+        yield f"flushes on {name}", None, f"ignored by {cause}; a power loss loses flushed writes"
+
+
+def flush_facts(settings: LocalSettings) -> dict[str, str]:
+    """Return a fact for each storage whose options ignore flushes, now."""
+    causes = _unflushed(settings)
+    return {storage_fact(name, "flushes"): f"ignored by {cause}" for name, cause in causes}
+
+
+def _unflushed(settings: LocalSettings) -> Iterator[tuple[str, str]]:
+    for name, (_, context) in storage_contexts(settings).items():
         path = path_of(context.settings)
         if path and (cause := flushes_ignored(existing(path))):
-            yield (
-                f"flushes on {name}",
-                None,
-                f"ignored by {cause}; a power loss loses flushed writes",
-            )
+            yield name, cause
 
 
 def require_paths(settings: LocalSettings) -> None:

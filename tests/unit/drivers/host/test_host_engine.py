@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,13 @@ from pvebench.drivers.linux.host_tools import HostTools, run_program
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import loops_of
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.drivers.storages.qemu_img import run_qemu_img
+from pvebench.drivers.storages.storage_settings import flush_facts
 from pvebench.errors import (
     GuestTimeout,
     OutputUnreadable,
@@ -263,11 +266,17 @@ def test_the_host_refuses_a_disk_of_a_vm(host: HostDisk) -> None:
 
 
 def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
-    host: HostDisk, store: Store
+    host: HostDisk, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ignored = "pvebench.drivers.storages.storage_settings.flushes_ignored"
+    monkeypatch.setattr(ignored, lambda _: "mount option nobarrier of /x")
+    settings = QemuSettings(storages={"local": {"path": "/x"}})
     world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock())
     both = local_router(
-        world, {Bus.HOST: host}, [replace(OF_HOST, facts=lambda: {"host_fio": "3.33"})]
+        world,
+        {Bus.HOST: host},
+        [replace(OF_HOST, facts=lambda: {"host_fio": "3.33"})],
+        partial(flush_facts, settings),
     )
     volume, _ = host.volume(SCENARIO)
     guest = both.boot(SCENARIO.machine)
@@ -279,7 +288,9 @@ def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     both.detach()
     assert both.boot(SCENARIO.machine) is guest
     assert both.boot_seconds == 0
-    assert "host_fio" in both.environment().facts
+    facts = both.environment().facts
+    assert facts["host_fio"] == "3.33"
+    assert facts["storage local flushes"] == "ignored by mount option nobarrier of /x"
     both.shutdown()
 
 
