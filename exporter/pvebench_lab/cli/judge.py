@@ -20,7 +20,7 @@ from pvebench.errors import ConfigError, OutputUnreadable, Problem, ToolFailed
 from pvebench.files import read_text
 from pvebench.model import figures
 from pvebench.model.judged import JUDGED, Judged
-from pvebench.model.units import MIB, plain_number
+from pvebench.model.units import DAY, MIB, plain_number
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.workloads.fio_report import read_reports
@@ -35,6 +35,7 @@ from pvebench_lab.references.delimited import (
     decimal_number,
     decimal_of,
 )
+from pvebench_lab.references.foreign import foreign
 from pvebench_lab.references.library import fio_rows
 
 MAX_BYTES: Final = 16 * MIB
@@ -88,6 +89,10 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
             break
     if empty:
         click.echo(f"{path}: left out, no value or 0: lines {named(empty)}", err=True)
+    latest = max((point.time for points in cases.values() for point in points), default=0.0)
+    if latest > datetime.now(UTC).timestamp() + DAY:
+        shown = f"{datetime.fromtimestamp(latest, UTC):%Y-%m-%d}"
+        click.echo(f"{path}: results of the future, up to {shown}; check the times", err=True)
     problems += _too_many(path, cases)
     if not problems and not cases:
         message = "no run has a value" if results else "no runs after the header"
@@ -126,6 +131,10 @@ def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
 def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> list[_Result]:
     """Return the results in a file, up to the first line that cannot be read."""
     results: list[_Result] = []
+    if tool := foreign(text):
+        message = f"this is {tool}; write a table with the columns time and value, a line per run"
+        problems.append(Problem(str(path), 1, 1, message))
+        return []
     try:
         read = (
             _of_fio if '"fio version"' in text else _of_commits if "{" in text[:99] else _of_table

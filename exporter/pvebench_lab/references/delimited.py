@@ -71,7 +71,7 @@ class DelimitedText:
         self._delimiter = min(DELIMITERS, key=lambda mark: (len(lacking[mark]), -len(splits[mark])))
         self._header = splits[self._delimiter]
         if missing := lacking[self._delimiter]:
-            message = f"no column {missing[0]!r}; the columns are {', '.join(self._header)}"
+            message = f"no column {missing[0]!r}; the columns are {', '.join(self._header):.200}"
             raise self._problem(message)
         for name in filter(None, self._header):
             if self._header.count(name) > 1:

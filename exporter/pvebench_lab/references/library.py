@@ -28,6 +28,7 @@ from pvebench.workloads.fio import Fio
 from pvebench.workloads.fio_job import in_bytes, pack_options
 from pvebench.workloads.fio_report import Report, number, read_reports
 from pvebench_lab.references.columns import ColumnMapping, own_columns, read_columns
+from pvebench_lab.references.foreign import foreign
 
 PUBLISHED: Final = (
     "bus-format-2012",
@@ -42,9 +43,8 @@ _VARIED: Final = ("fault", "touch", "during", "vms", "latency_target")
 """Parameters of a workload that a job of fio alone cannot have."""
 MAX_BYTES: Final = 64 * MIB
 """Maximum size of an imported file in bytes."""
-_FIO_TEXT: Final = re.compile(
-    r"^(?P<terse>[2-5];fio-|.*;fio-\d)|^ *(read|write|trim) *: *(IOPS=|io=)|\(groupid=\d+, jobs=",
-    re.MULTILINE,
+_STEP: Final = (
+    "run fio with --output-format=json, or write a table with columns such as rw, bs, read_iops"
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -161,14 +161,10 @@ def read_file(
 def _read(
     path: Path, text: str, name: str, date: str, mapped: ColumnMapping | None
 ) -> ReferenceSeries:
+    if mapped is None and (tool := foreign(text)):
+        raise ConfigError([Problem(str(path), 1, 1, f"this is {tool}")], next_step=_STEP)
     if '"fio version"' in text or text.lstrip().startswith("{") or path.suffix == ".json":
         return _fio_series(path, text, name, date)
-    if mapped is None and (form := _FIO_TEXT.search(text)):
-        message = (
-            f"fio's {'terse' if form['terse'] else 'rounded text'} output, which lacks options"
-        )
-        step = "run fio with --output-format=json and import its file"
-        raise ConfigError([Problem(str(path), 1, 1, message)], next_step=step)
     rows = read_columns(str(path), text, mapped or own_columns(str(path), text))
     return ReferenceSeries(name=name, date=date, source=str(path), rows=rows)
 
@@ -177,7 +173,8 @@ def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:
     try:
         reports = read_reports(text)
     except (OutputUnreadable, ToolFailed) as error:
-        raise ConfigError([Problem(str(path), 1, 1, error.reason)]) from error
+        problem = Problem(str(path), 1, 1, error.reason)
+        raise ConfigError([problem], next_step=_STEP) from error
     written = [report.written for report in reports if report.written]
     if not date and written:
         date = max(written).date().isoformat()
