@@ -131,10 +131,6 @@ def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
 def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> list[_Result]:
     """Return the results in a file, up to the first line that cannot be read."""
     results: list[_Result] = []
-    if tool := foreign(text):
-        message = f"this is {tool}; write a table with the columns time and value, a line per run"
-        problems.append(Problem(str(path), 1, 1, message))
-        return []
     try:
         read = (
             _of_fio if '"fio version"' in text else _of_commits if "{" in text[:99] else _of_table
@@ -149,6 +145,9 @@ def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> 
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         message = "neither fio's JSON nor data.js of github-action-benchmark; write a table"
         problems.append(Problem(str(path), 1, 1, f"{message} with the columns time and value"))
+    if not results and '"fio version"' not in text and (tool := foreign(text)):
+        message = f"this is {tool}; write a table with the columns time and value, a line per run"
+        problems[:] = [Problem(str(path), 1, 1, message)]
     return results
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 _START: Final = 100_000
 """Characters of a file that are searched."""
+_FLAGS: Final = re.MULTILINE | re.IGNORECASE
 _SIGNS: Final = {
     "fio's terse output": r"^[2-5];fio-\d|^[^;\n]*;fio-\d",
     "fio's text output": r"^ *(read|write|trim) *: *(IOPS=|io=)|\(groupid=\d+, jobs=|^fio-\d",
@@ -29,11 +30,7 @@ _SIGNS: Final = {
 
 
 def foreign(text: str) -> str:
-    """Return what a text is if it is a tool's output; empty: another format, or fio's JSON."""
+    """Return which tool's output a text is that could not be read; empty: unknown."""
     start = text[:_START]
-    if '"fio version"' in text:
-        return ""
     signs = _SIGNS.items()
-    return next(
-        (name for name, sign in signs if re.search(sign, start, re.MULTILINE | re.IGNORECASE)), ""
-    )
+    return next((name for name, sign in signs if re.search(sign, start, _FLAGS)), "")

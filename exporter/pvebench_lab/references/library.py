@@ -154,6 +154,11 @@ def read_file(
     text = read_text(path, most=MAX_BYTES, encoding="utf-8-sig")
     try:
         return _read(path, text, name, date, mapped)
+    except ConfigError as error:
+        tool = "" if mapped is not None or '"fio version"' in text else foreign(text)
+        if not tool:
+            raise
+        raise ConfigError([Problem(str(path), 1, 1, f"this is {tool}")], next_step=_STEP) from error
     except csv.Error as error:
         raise ConfigError([Problem(str(path), 0, 0, f"invalid CSV: {error}")]) from error
 
@@ -161,8 +166,6 @@ def read_file(
 def _read(
     path: Path, text: str, name: str, date: str, mapped: ColumnMapping | None
 ) -> ReferenceSeries:
-    if mapped is None and (tool := foreign(text)):
-        raise ConfigError([Problem(str(path), 1, 1, f"this is {tool}")], next_step=_STEP)
     if '"fio version"' in text or text.lstrip().startswith("{") or path.suffix == ".json":
         return _fio_series(path, text, name, date)
     rows = read_columns(str(path), text, mapped or own_columns(str(path), text))

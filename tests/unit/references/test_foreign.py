@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench_lab.references.foreign import foreign
 
 FORMS = [
     ("3;fio-3.33;x;0;0;5125040;5119920\n", "fio's terse output"),
@@ -47,10 +46,10 @@ def test_output_of_another_tool_is_named_with_a_next_step(
     assert "write a table with" in printed
 
 
-def test_a_table_and_a_report_of_fio_are_read() -> None:
-    assert not foreign("time,value\n1,2\n")
-    assert not foreign('fio: a message\n{"fio version": "fio-3.33"}')
-    assert not foreign("2026-03-01;12,5\n2026-03-02;13,1\n")
+def test_a_history_with_names_of_tools_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "history.csv"
+    file.write_text("time,value,case\n2026-03-01,5,sysbench 1.0 on HammerDB CLI\n", "utf-8")
+    assert run_cli(["judge", str(file)]) == 0
 
 
 def test_results_of_the_future_are_named(
