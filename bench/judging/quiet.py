@@ -8,16 +8,40 @@ from typing import Final
 from judging import rivals
 from judging.sampling import Row, Setup, share_row
 from testing.answers import ask
-from testing.noise import KINDS, MODES, RUNS, Random, unchanged
+from testing.noise import KINDS, LEAST_RATES, MODES, RUNS, Random, unchanged
 
 MOST: Final = 0.03
 MOST_MODES: Final = 0.08
+EACH_RATE: Final = (1, 4, 24, 48)
 
 
 def ends_red(rng: Random, kind: str) -> tuple[bool, int]:
     """Return whether an unchanged series ends red, and the number of reported changes."""
     answer = ask(unchanged(kind, rng))
     return answer.red, len(answer.changes)
+
+
+def red_at_rate(rng: Random, kind: str, a_day: float) -> bool:
+    """Return whether an unchanged series ends red at a rate of runs."""
+    return ask(unchanged(kind, rng, a_day=a_day)).red
+
+
+def rate_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how many series of all kinds and rates end red, and of which kinds they are."""
+    hits = dict[str, list[bool]]()
+    for kind in KINDS:
+        for a_day in EACH_RATE:
+            if a_day >= LEAST_RATES.get(kind, 0):
+                hits.setdefault(kind, []).extend(setup.each(red_at_rate, kind, a_day, share=0.25))
+    red = ", ".join(f"{kind} {sum(reds)}" for kind, reds in hits.items() if any(reds))
+    row = share_row(
+        f"{len(hits)} kinds at {len(EACH_RATE)} rates: ends red",
+        [hit for reds in hits.values() for hit in reds],
+        most=0.005,
+    )
+    yield Row(row.name, f"{row.measured}: {red}" if red else row.measured, "≤ 0.5%", row.good)
+    steady = [hit for kind, reds in hits.items() if kind not in MODES for hit in reds]
+    yield share_row("the same without the kinds with other levels", steady)
 
 
 def others(rng: Random, kind: str) -> tuple[int, int]:

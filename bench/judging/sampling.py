@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,12 +61,14 @@ class Setup:
         series: per question and seed.
         jobs: processes.
         vary: constants of pvebench to measure the real histories with, each with its values.
+        public: folder with published histories and their labels.
     """
 
     seeds: Sequence[int]
     series: int
     jobs: int = 1
     vary: Sequence[tuple[Constant, Sequence[str]]] = ()
+    public: Path | None = None
 
     def each(self, sample: Callable[..., T], *args: Any, share: float = 1.0) -> list[T]:
         """Return `sample(generator, *args)` for every seed and series.

@@ -11,9 +11,20 @@ import numpy as np
 
 from judging.sampling import Row, Setup, share_row
 from pvebench.analysis.judge import Judge
-from testing.answers import ask
+from testing.answers import ask, ask_latency
 from testing.fleets import mixed_case
-from testing.noise import Random, Series, clock, day_load, independent, modes, unchanged
+from testing.noise import (
+    KINDS,
+    LEAST_RATES,
+    MODES,
+    Random,
+    Series,
+    clock,
+    day_load,
+    independent,
+    modes,
+    unchanged,
+)
 
 SOON: Final = 10
 SINCE: Final = 5
@@ -112,6 +123,51 @@ def soon_rows(setup: Setup) -> Iterator[Row]:
             f"{ratio - 1:+.0%}, 8 a day, CV 3%: reported within {SOON} runs",
             [reported for _, reported, _ in results],
         )
+
+
+EVERY_RATIO: Final = ((0.9, 0.75), (0.8, 0.92), (0.5, 0.99))
+"""Loss and the least share that is to be reported within 10 runs, over all kinds and rates."""
+SOON_RATES: Final = (1, 4, 24, 48)
+
+
+def soon_of_kind(rng: Random, kind: str, ratio: float, a_day: float) -> bool:
+    """Return whether a loss within a kind of noise is reported within 10 runs."""
+    at = int(rng.integers(60, 200))
+    series = unchanged(kind, rng, at + SOON, a_day).changed(at, ratio)
+    return any(_worse(series, at, at + runs)[0] for runs in range(SOON, 2, -1))
+
+
+def slow_latency(rng: Random, kind: str, a_day: float) -> bool:
+    """Return whether a p99 latency × 1.2 is reported within 10 runs; throughput is unchanged."""
+    at = int(rng.integers(60, 200))
+    series = unchanged(kind, rng, at + SOON, a_day)
+    latency = replace(series, logs=-series.logs).changed(at, 1.2)
+    return any(
+        ask_latency(series.until(at + runs), latency.until(at + runs), since=at - SINCE)
+        for runs in range(SOON, 2, -1)
+    )
+
+
+def every_rows(setup: Setup) -> Iterator[Row]:
+    """Yield how often a loss is reported within 10 runs in any kind of noise, at any rate."""
+    losses = ((f"{ratio - 1:+.0%}", soon_of_kind, (ratio,), least) for ratio, least in EVERY_RATIO)
+    for name, sample, sizes, least in (*losses, ("p99 latency × 1.2", slow_latency, (), 0.85)):
+        hits = {
+            kind: [
+                hit
+                for a_day in SOON_RATES
+                if a_day >= LEAST_RATES.get(kind, 0)
+                for hit in setup.each(sample, kind, *sizes, a_day, share=0.25)
+            ]
+            for kind in KINDS
+            if kind not in MODES
+        }
+        total = [hit for kind in hits for hit in hits[kind]]
+        title = f"{name}, {len(hits)} kinds at {len(SOON_RATES)} rates: reported within {SOON} runs"
+        row = share_row(title, total, least=least)
+        rare = [kind for kind in hits if np.mean(hits[kind]) < 0.5]
+        less = f"; less than half: {', '.join(rare)}" if rare else ""
+        yield Row(row.name, f"{row.measured}{less}", row.aim, row.good)
 
 
 # --- shapes ---

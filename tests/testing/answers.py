@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -81,6 +81,20 @@ class Answer:
 def ask(series: Series, judge: Judge | None = None) -> Answer:
     """Return the answer about one history; `judge`: with what it remembers of earlier runs."""
     return answered(material([series], [{}]), judge)
+
+
+def ask_latency(throughput: Series, latency: Series, since: int) -> bool:
+    """Return whether a rise of a case's p99 latency is reported from run `since` on."""
+    given = material([throughput], [{}])
+    (first,) = given.histories
+    rise = replace(material([latency], [{}]).histories[0], figure=JUDGED["latency_p99"])
+    changes = judged(replace(given, histories=[first, rise]), Judge()).changes
+    begin = latency.times[since]
+    return any(
+        move.figure.name == "latency_p99" and move.effect < 0 and change.begin >= begin
+        for change in changes
+        for move in change.moves
+    )
 
 
 def ask_node(fleet: Fleet, cycles: int | None = None) -> Answer:
