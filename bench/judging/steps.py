@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -153,21 +153,29 @@ def every_rows(setup: Setup) -> Iterator[Row]:
     losses = ((f"{ratio - 1:+.0%}", soon_of_kind, (ratio,), least) for ratio, least in EVERY_RATIO)
     for name, sample, sizes, least in (*losses, ("p99 latency × 1.2", slow_latency, (), 0.85)):
         hits = {
-            kind: [
-                hit
-                for a_day in SOON_RATES
-                if a_day >= LEAST_RATES.get(kind, 0)
-                for hit in setup.each(sample, kind, *sizes, a_day, share=0.25)
-            ]
+            (kind, a_day): setup.each(sample, kind, *sizes, a_day, share=0.25)
             for kind in KINDS
-            if kind not in MODES
+            for a_day in SOON_RATES
+            if kind not in MODES and a_day >= LEAST_RATES.get(kind, 0)
         }
-        total = [hit for kind in hits for hit in hits[kind]]
-        title = f"{name}, {len(hits)} kinds at {len(SOON_RATES)} rates: reported within {SOON} runs"
-        row = share_row(title, total, least=least)
-        rare = [kind for kind in hits if np.mean(hits[kind]) < 0.5]
+        title = f"{name}, {len(KINDS) - len(MODES)} kinds: reported within {SOON} runs"
+        row = share_row(title, _of(hits), least=least)
+        rates = [f"{np.mean(_of(hits, a_day=a_day)):.0%} at {a_day}" for a_day in SOON_RATES]
+        rare = [kind for kind in KINDS if np.mean(_of(hits, kind) or [1]) < 0.5]
         less = f"; less than half: {', '.join(rare)}" if rare else ""
-        yield Row(row.name, f"{row.measured}{less}", row.aim, row.good)
+        yield Row(row.name, f"{row.measured}: {', '.join(rates)} a day{less}", row.aim, row.good)
+
+
+def _of(
+    hits: Mapping[tuple[str, int], Sequence[bool]], kind: str = "", a_day: int = 0
+) -> list[bool]:
+    """Return the results of a kind of noise, of a rate, or all."""
+    return [
+        hit
+        for (noise, rate), results in hits.items()
+        if kind in ("", noise) and a_day in (0, rate)
+        for hit in results
+    ]
 
 
 # --- shapes ---
