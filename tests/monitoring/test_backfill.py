@@ -15,14 +15,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
-from pvebench.metrics.changes import collect_changes, firing_alerts
+from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.service.publisher import page_of
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
-from pvebench_lab.cli.demo import SHOWN
+from pvebench_lab.cli.demo import SHOWN, firing_alerts
 from testing import http_client
 from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,9 +87,8 @@ def restore(backup: Path | None, **options: Any) -> None:
         return
     with StateDirectory(state.path, exclusive=True):
         replaced = restore_backup(state.database, backup, datetime.now(UTC))
-        store = Store(state.database)
-        runs = store.totals().runs
-        store.close()
+        with closing(Store(state.database)) as store:
+            runs = store.totals().runs
     click.echo(f"restored {backup} to {state.database}: {count_text(runs, 'run')}")
     if replaced is not None:
         click.echo(f"replaced database: {replaced}")

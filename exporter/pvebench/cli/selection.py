@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -120,11 +120,8 @@ def results_of(settings: Settings) -> Iterator[Store]:
             f"no results yet: {database} does not exist",
             next_step="run `pvebench run` first, or pass the state directory with --state",
         )
-    store = Store(database)
-    try:
+    with closing(Store(database)) as store:
         yield store
-    finally:
-        store.close()
 
 
 def runs_of(store: Store, pack: Selection) -> list[StoredRun]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,7 +10,6 @@ from pvebench.analysis.change import Change
 from pvebench.analysis.metric_verdict import as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.sample_lines import Families
-from pvebench.model.metric import NODE, Metric
 from pvebench.sanitize import one_line
 from pvebench.verdicts.change_text import cause_text, listed
 from pvebench.verdicts.node_verdicts import SEVERITIES, Verdicts
@@ -95,26 +94,3 @@ def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families
         if case in labels:
             where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
             families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
-
-
-_ALERT: Final = ("alertname", "alertstate", "severity")
-_CHANGE_ALERT: Final = Metric("ALERTS", "gauge", (*_ALERT, "change", "kind"), "Alerts that fired.")
-_NODE_ALERT: Final = Metric("ALERTS", "gauge", (*_ALERT, *NODE), "Alerts that fired.")
-
-
-def firing_alerts(verdicts: Verdicts, families: Families) -> None:
-    """Add the alerts about open changes, as Prometheus stores what its rules make of them."""
-    for change in verdicts.open_changes:
-        if change.severity != "info":
-            kind = change_kind(change)
-            name = "PVEBenchImplausibleGain" if change.implausible else "PVEBenchChange"
-            labels = {"change": change.id, "kind": kind, "severity": change.severity}
-            alert = {"alertname": name, "alertstate": "firing", **labels}
-            families.add(_CHANGE_ALERT, alert, 1)
-
-
-def no_results_alerts(nodes: Iterable[str], families: Families) -> None:
-    """Add the alerts about nodes without results, as Prometheus stores them."""
-    kept = {"alertname": "PVEBenchNoResults", "alertstate": "firing", "severity": "warning"}
-    for node in nodes:
-        families.add(_NODE_ALERT, kept | {"node": node}, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -81,67 +81,51 @@ KINDS: Final = ("randread", "randwrite", "read", "write")
 """Order of the slots if the settings define none."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    definition: Definition
-    direction: str
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return self.definition.labels
-
-    @property
-    def rw(self) -> str:
-        return str(self.definition.parameters.get("rw", ""))
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.labels["scenario"], self.labels["workload"], self.direction
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """Sort key, preferred first: the default configuration, then alphabetical order."""
-        default = {"bus": "scsi", "format": "raw", "cache": "none"}
-        differing = [self.labels[key] != value for key, value in default.items()]
-        return (*differing, self.labels["node"], self.labels["scenario"], self.labels["workload"])
+_DEFAULT: Final = {"bus": "scsi", "format": "raw", "cache": "none"}
 
 
 def collect_wall(snapshot: Snapshot, families: Families) -> None:
     """Add the cases of the wall dashboard's slots."""
-    for slot, title, candidate in _selected(snapshot):
-        block = int(candidate.definition.parameters.get("bs", 0))
+    for slot, (title, case, direction) in sorted(_selected(snapshot).items()):
+        large = int(case.parameters.get("bs", 0)) >= LARGE_BLOCK
         labels = {
-            **candidate.labels,
+            **case.labels,
             "slot": str(slot),
-            "direction": candidate.direction,
-            "title": title or workload_text(candidate.definition),
-            "figure": "bandwidth" if block >= LARGE_BLOCK else "iops",
+            "direction": direction,
+            "title": title or workload_text(case),
+            "figure": "bandwidth" if large else "iops",
         }
         families.add(catalog.WALL_SLOT, labels, 1)
 
 
-def _selected(snapshot: Snapshot) -> Iterator[tuple[int, str, _Candidate]]:
-    """Select configured cases, then one of each kind, then any: a wall shows what was measured."""
-    candidates = sorted(_candidates(snapshot), key=lambda candidate: candidate.rank)
-    known: dict[tuple[str, str, str], _Candidate] = {}
-    for candidate in candidates:
-        known.setdefault(candidate.key, candidate)
-    chosen: dict[int, tuple[str, _Candidate]] = {}
+def _selected(snapshot: Snapshot) -> dict[int, tuple[str, Definition, str]]:
+    """Return slot -> title, case and direction.
+
+    Configured cases, then one of each kind, then any: a wall shows what was measured.
+    """
+    measured = [record.definition for record in shown(snapshot) if record.good is not None]
+    left: dict[tuple[str, str, str], Definition] = {}
+    for case in sorted(measured, key=_preference):
+        for direction in map(str, case.directions):
+            left.setdefault((case.scenario, case.workload, direction), case)
+    chosen: dict[int, tuple[str, Definition, str]] = {}
     for slot, configured in enumerate(snapshot.wall[:SLOTS], start=1):
         key = (configured.scenario, configured.workload, configured.direction)
-        if key in known:
-            chosen[slot] = configured.title, known.pop(key)
+        if key in left:
+            chosen[slot] = configured.title, left.pop(key), configured.direction
     for exact in (True, False):
         for slot, kind in enumerate(KINDS, start=1):
-            rest = (one for one in known.values() if one.rw == kind or not exact)
-            if slot not in chosen and (found := next(rest, None)):
-                chosen[slot] = "", known.pop(found.key)
-    for slot, (title, candidate) in sorted(chosen.items()):
-        yield slot, title, candidate
+            fitting = (k for k, case in left.items() if _kind(case) == kind or not exact)
+            if slot not in chosen and (first := next(fitting, None)):
+                chosen[slot] = "", left.pop(first), first[2]
+    return chosen
 
 
-def _candidates(snapshot: Snapshot) -> Iterator[_Candidate]:
-    for record in shown(snapshot):
-        if record.good is not None:
-            for direction in record.definition.directions:
-                yield _Candidate(record.definition, str(direction))
+def _kind(case: Definition) -> str:
+    return str(case.parameters.get("rw", ""))
+
+
+def _preference(case: Definition) -> tuple[Any, ...]:
+    """Return the sort key: the default configuration first, then alphabetical order."""
+    differing = [case.labels[key] != value for key, value in _DEFAULT.items()]
+    return (*differing, case.node, case.scenario, case.workload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -223,14 +223,14 @@ def locked_store(
     from pvebench.store.state import StateDirectory  # noqa: PLC0415 # `plan` opens no store
     from pvebench.store.store import Store  # noqa: PLC0415 # `plan` opens no store
 
-    with StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state:
-        store = Store(state.database, simulated=driver_of(settings.driver).simulated)
-        try:
-            if state.database.stat().st_size < CHECKED_BYTES:
-                store.check()
-            yield state, store
-        finally:
-            store.close()
+    simulated = driver_of(settings.driver).simulated
+    with (
+        StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state,
+        closing(Store(state.database, simulated=simulated)) as store,
+    ):
+        if state.database.stat().st_size < CHECKED_BYTES:
+            store.check()
+        yield state, store
 
 
 def make_sites(

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -48,16 +48,17 @@ database_option = click.option(
 
 
 @contextmanager
-def _opened(url: str, *, role: str = "") -> Iterator[HubDatabase]:
+def _opened(url: str, role: str = "", *others: str) -> Iterator[HubDatabase]:
+    """Open the database; a wrong address, schema or role is an error now, not at a request."""
     try:
         from pvebench_fleet.hub.store.database import HubDatabase  # noqa: PLC0415 # only with the extra
     except ImportError as error:
         raise _without_extra() from error
-    database = HubDatabase(url, role=role)
-    try:
+    with closing(HubDatabase(url, role=role)) as database:
+        for other in ("", *others):
+            with database.connection(other):
+                pass
         yield database
-    finally:
-        database.close()
 
 
 def _without_extra() -> PvebenchError:
@@ -103,12 +104,10 @@ def serve(
     web_config_file: Path | None,
 ) -> None:
     """Take the results of sites until SIGTERM or Ctrl-C."""
-    with _opened(url, role=DOOR) as database:
+    with _opened(url, DOOR) as database:
         from pvebench_fleet.hub.app import has_little_space, make_app  # noqa: PLC0415 # with the extra
         from pvebench_fleet.hub.door import Door  # noqa: PLC0415 # likewise
 
-        with database.connection():
-            pass  # a wrong schema or address is an error now, not at the first request
         door = Door(database.begin, _step)
         app = make_app(door, database, lambda: disk is not None and has_little_space(disk))
         _serve(app, listen, host_names, web_config_file)
@@ -144,12 +143,9 @@ def pages(
 ) -> None:
     """Serve the pages of the fleet and its metrics until SIGTERM or Ctrl-C."""
     role_of, proxies = _users(**users, logins=web_config_file is not None)
-    with _opened(url, role=role) as database:
+    with _opened(url, role, *role_of.values()) as database:
         from pvebench_fleet.hub.app import FleetPages, Readers, make_pages  # noqa: PLC0415 # with extra
 
-        for one in ("", *role_of.values()):
-            with database.connection(one):
-                pass  # as in `serve`
         issues, name = load_known_issues(), "pvebench fleet"
         shown = {one: FleetPages(database, issues, name, one) for one in role_of.values()}
         readers = Readers(
@@ -206,11 +202,9 @@ def judge(url: str, once: bool) -> None:
 
     Start any number of these processes; each judges another node.
     """
-    with _opened(url, role=JUDGE) as database:
+    with _opened(url, JUDGE) as database:
         from pvebench_fleet.hub.judging import judge_all, judge_next  # noqa: PLC0415 # only with the extra
 
-        with database.connection():
-            pass  # as in `serve`
         issues = load_known_issues()
         if once:
             while judge_next(database, issues):

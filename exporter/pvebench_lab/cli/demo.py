@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -22,10 +22,11 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
-from pvebench.metrics.changes import firing_alerts, no_results_alerts
+from pvebench.metrics.changes import change_kind
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import collect_verdicts
 from pvebench.metrics.sample_lines import Families
+from pvebench.model.metric import NODE, Metric
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.units import DAY
@@ -38,6 +39,7 @@ from pvebench.store.current import Results
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
 from pvebench_lab.simulated.demo_year import YEAR, Story, history
@@ -115,6 +117,29 @@ def with_outages(past: Sequence[PastMetrics], outages: Sequence[Outage]) -> Sequ
     return found
 
 
+_ALERT: Final = ("alertname", "alertstate", "severity")
+_CHANGE_ALERT: Final = Metric("ALERTS", "gauge", (*_ALERT, "change", "kind"), "Alerts that fired.")
+_NODE_ALERT: Final = Metric("ALERTS", "gauge", (*_ALERT, *NODE), "Alerts that fired.")
+
+
+def firing_alerts(verdicts: Verdicts, families: Families) -> None:
+    """Add the alerts about open changes, as Prometheus stores what its rules make of them."""
+    for change in verdicts.open_changes:
+        if change.severity != "info":
+            kind = change_kind(change)
+            name = "PVEBenchImplausibleGain" if change.implausible else "PVEBenchChange"
+            labels = {"change": change.id, "kind": kind, "severity": change.severity}
+            alert = {"alertname": name, "alertstate": "firing", **labels}
+            families.add(_CHANGE_ALERT, alert, 1)
+
+
+def no_results_alerts(nodes: Iterable[str], families: Families) -> None:
+    """Add the alerts about nodes without results, as Prometheus stores them."""
+    kept = {"alertname": "PVEBenchNoResults", "alertstate": "firing", "severity": "warning"}
+    for node in nodes:
+        families.add(_NODE_ALERT, kept | {"node": node}, 1)
+
+
 NODES: Final[Mapping[str, Mapping[str, str]]] = {
     "pve1": {"local-zfs": "block", "ceph": "block"},
     "pve2": {"local-nvme": "dir"},
@@ -164,18 +189,16 @@ def demo() -> None:
 def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     """Create the simulated year, ending now, in an empty state directory."""
     assignments = demo_assignments(load_pack(pack_file(pack)))
-    with StateDirectory(state.absolute(), exclusive=True) as directory:
-        store = Store(directory.database, simulated=True)
-        try:
-            if store.totals().runs:
-                raise StoreError(
-                    f"{directory.database} already has results",
-                    next_step="pass an empty state directory with --state",
-                )
-            story = replace(YEAR, days=days)
-            count = fill_store(store, assignments, end=datetime.now(UTC), seed=seed, story=story)
-        finally:
-            store.close()
+    with ExitStack() as stack:
+        directory = stack.enter_context(StateDirectory(state.absolute(), exclusive=True))
+        store = stack.enter_context(closing(Store(directory.database, simulated=True)))
+        if store.totals().runs:
+            raise StoreError(
+                f"{directory.database} already has results",
+                next_step="pass an empty state directory with --state",
+            )
+        story = replace(YEAR, days=days)
+        count = fill_store(store, assignments, end=datetime.now(UTC), seed=seed, story=story)
     cases = sum(len(assignment.matrix.cases) for assignment in assignments)
     click.echo(f"{count} simulated runs of {cases} cases")
 
@@ -220,8 +243,7 @@ def export(
         raise StoreError(f"no simulated year in {state}", next_step=fill)
     directory.mkdir(parents=True, exist_ok=True)
     labels = {"job": "pvebench", "instance": instance}
-    store = Store(database, simulated=True)
-    try:
+    with closing(Store(database, simulated=True)) as store:
         results = Results(store, planned)
         cases = list(histories(results))
         for start, end in reversed([*blocks(first_moment(results), now)]):
@@ -233,8 +255,6 @@ def export(
         with whole_file(directory, 0.0) as file:
             window = Window(start=first_moment(results), end=now, step=step, labels=labels)
             file.writelines(past_metrics_text(judge_past(store, now), window))
-    finally:
-        store.close()
     click.echo(f"wrote {directory}: {len(list(directory.glob('*.om')))} files")
 
 
@@ -336,21 +356,20 @@ class _Collector:
 def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]:
     """Return a successful run of each case, from one simulated cycle."""
     observer = _Collector()
-    with tempfile.TemporaryDirectory() as directory:
-        store = Store(Path(directory) / "pvebench.db", simulated=True)
-        try:
-            hypervisor = SimulatedHypervisor(
-                node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC))
-            )
-            Worker(
-                site=simulated_site(hypervisor),
-                assignments=[assignment],
-                results=Results(store),
-                observer=observer,
-                cycles=1,
-            ).run()
-        finally:
-            store.close()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        closing(Store(Path(directory) / "pvebench.db", simulated=True)) as store,
+    ):
+        hypervisor = SimulatedHypervisor(
+            node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC))
+        )
+        Worker(
+            site=simulated_site(hypervisor),
+            assignments=[assignment],
+            results=Results(store),
+            observer=observer,
+            cycles=1,
+        ).run()
     return observer.runs
 
 
