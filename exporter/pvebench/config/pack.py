@@ -22,7 +22,7 @@ from pvebench.model.units import MIB, format_size, whole_number
 from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
-from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS
+from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS, TOO_SHORT
 from pvebench.workloads.fio_job import ALIASES, EXPLAINED, SET_ELSEWHERE, fio_jobs, pack_options
 from pvebench.workloads.tool import ToolOptions
 
@@ -254,19 +254,13 @@ def _workloads(
             message = f"same workload as entry {by_slug[workload.slug][0] + 1}: {workload.slug}"
             problems.append(document.problem(("workloads", index), message))
         by_slug.setdefault(workload.slug, (index, workload))
-    if any(one.during for _, one in by_slug.values()):
-        problems += _short_window(document, file.measure.runtime)
+    during = any(workload.during for _, workload in by_slug.values())
+    if during and file.measure.runtime < MIN_OPERATION_SECONDS:
+        place = ("measure", "runtime")
+        problems.append(document.problem(place, f"measure.runtime: {TOO_SHORT}"))
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return tuple(workload for _, workload in by_slug.values())
-
-
-def _short_window(document: Document, runtime: float) -> Iterator[Problem]:
-    """Yield the problem of a window that is too short for an operation."""
-    if runtime < MIN_OPERATION_SECONDS:
-        least = f"{MIN_OPERATION_SECONDS:.0f}s"
-        message = f"measure.runtime: too short for workloads with during; use at least {least}"
-        yield document.problem(("measure", "runtime"), message)
 
 
 def _entries(

@@ -22,6 +22,7 @@ RATE_SECONDS: Final = 1.0
 """Length of the intervals of an operation's rate."""
 MIN_OPERATION_SECONDS: Final = BACK_INTERVALS * RATE_SECONDS / QUIET_SHARE
 """Shortest window of an operation: a shorter one has too few intervals before it."""
+TOO_SHORT: Final = f"too short for workloads with during; use at least {MIN_OPERATION_SECONDS:.0f}s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ in `fio_samples.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
@@ -33,7 +33,7 @@ from pvebench.model.workload import (
     Direction,
     Workload,
 )
-from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS, QUIET_SHARE
+from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS, QUIET_SHARE, TOO_SHORT
 from pvebench.workloads.fio_job import (
     EXPLAINED,
     PERCENTILES,
@@ -60,6 +60,7 @@ WINDOW_DEFAULT: Final = 5.0
 _SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z", re.ASCII)
 _ZONED: Final = re.compile(r"zoned:\d+/\d+(:\d+/\d+)*\Z", re.ASCII)
 _SEARCH: Final = ("latency_target", "latency_window", "latency_percentile")
+_OPTIONAL: Final = ("compress", "fault", "during", "target_rate", "neighbor_iops")
 ASSUMED_BYTES_PER_SECOND: Final = 1000 * MIB
 ASSUMED_IOPS: Final = 100_000
 """Rate of a fast NVMe drive behind virtio: an upper limit, as a write budget requires."""
@@ -194,54 +195,44 @@ class FioOptions(ToolOptions):
     histogram: StrictBool = False
 
     @model_validator(mode="after")
-    def _searches_alone(self) -> FioOptions:
-        explicit = self.model_fields_set
-        if not self.latency_target:
-            for key in ("latency_window", "latency_percentile"):
-                if key in explicit:
-                    raise ValueError(f"{key}: requires latency_target")
-            return self
-        if self.numjobs != 1:
-            raise ValueError(
-                "numjobs: must be 1 with latency_target, as each job would search alone"
-            )
-        if self.iodepth == 1:
-            raise ValueError("iodepth: must be above 1 with latency_target: it limits the search")
-        if self.rate_iops:
-            raise ValueError("rate_iops: cannot be combined with latency_target")
-        for key in ("fault", "runtime"):
-            if getattr(self, key):
-                raise ValueError(f"{key}: cannot be combined with latency_target")
-        return self
-
-    @model_validator(mode="after")
-    def _touches_once(self) -> FioOptions:
-        if self.touch == "first":
-            for key, limit in (("numjobs", 1), ("random_distribution", "random")):
-                if getattr(self, key) != limit:
-                    raise ValueError(
-                        f"{key}: must be {limit} with touch first: blocks would repeat"
-                    )
-            for key in ("fault", "latency_target"):
-                if getattr(self, key):
-                    raise ValueError(f"{key}: cannot be combined with touch first")
-        return self
-
-    @model_validator(mode="after")
-    def _operates_alone(self) -> FioOptions:
+    def _has_what_it_needs(self) -> FioOptions:
+        for key in _SEARCH[1:]:
+            if key in self.model_fields_set and not self.latency_target:
+                raise ValueError(f"{key}: requires latency_target")
         if self.target_rate and self.during not in _THROTTLED:
             raise ValueError(f"target_rate: requires during: {', '.join(_THROTTLED)}")
         if self.neighbor_iops and self.during != NEIGHBOR:
             raise ValueError("neighbor_iops: requires during: neighbor")
-        for key in ("fault", "latency_target") if self.during else ():
-            if getattr(self, key):
-                raise ValueError(f"{key}: cannot be combined with during")
-        for key in ("fault", "latency_target", "during") if self.vms > 1 else ():
-            if getattr(self, key):
-                raise ValueError(f"{key}: cannot be combined with several vms")
+        return self
+
+    def _special(self) -> Iterator[tuple[object, str, tuple[str, ...]]]:
+        """Yield whether the load is special, by which option, and the options that it excludes."""
+        yield self.latency_target, "latency_target", ("rate_iops", "fault", "runtime")
+        yield self.touch == "first", "touch first", ("fault", "latency_target")
+        yield self.during, "during", ("fault", "latency_target")
+        yield self.vms > 1, "several vms", ("fault", "latency_target", "during")
+
+    @model_validator(mode="after")
+    def _is_special_in_one_way(self) -> FioOptions:
+        for applies, name, excluded in self._special():
+            for key in excluded if applies else ():
+                if getattr(self, key):
+                    raise ValueError(f"{key}: cannot be combined with {name}")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_special(self) -> FioOptions:
+        if self.latency_target and self.numjobs != 1:
+            raise ValueError(
+                "numjobs: must be 1 with latency_target, as each job would search alone"
+            )
+        if self.latency_target and self.iodepth == 1:
+            raise ValueError("iodepth: must be above 1 with latency_target: it limits the search")
+        for key, limit in (("numjobs", 1), ("random_distribution", "random")):
+            if self.touch == "first" and getattr(self, key) != limit:
+                raise ValueError(f"{key}: must be {limit} with touch first: blocks would repeat")
         if self.during and (self.runtime or MIN_OPERATION_SECONDS) < MIN_OPERATION_SECONDS:
-            least = f"{MIN_OPERATION_SECONDS:.0f}s"
-            raise ValueError(f"runtime: too short for workloads with during; use at least {least}")
+            raise ValueError(f"runtime: {TOO_SHORT}")
         if self.during and self._once:
             raise ValueError("touch: must be rewrite with during, or the writes could end first")
         return self
@@ -299,23 +290,19 @@ class FioOptions(ToolOptions):
         """Return the workload."""
         slug = self._slug()
         # Only if they apply: an additional parameter would end the histories of other workloads.
-        search = dict.fromkeys(_SEARCH, self.latency_target)
-        optional = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
-        optional |= {"touch": self.touch == "first", "during": bool(self.during)}
-        optional |= {"target_rate": bool(self.target_rate), "vms": self.vms > 1}
-        optional |= {"neighbor_iops": bool(self.neighbor_iops)}
-        optional |= search
-        excluded_keys = {
-            "title",
-            "runtime",
-            "histogram",
-            *(key for key, applies in optional.items() if not applies),
+        applies = {
+            **{key: getattr(self, key) for key in _OPTIONAL},
+            **dict.fromkeys(_SEARCH, self.latency_target),
+            "rwmixread": is_mixed(self.rw),
+            "touch": self.touch == "first",
+            "vms": self.vms > 1,
         }
+        unused = {key for key in applies if not applies[key]}
         return Workload(
             slug=slug,
             tool=Fio.tool,
             title=self.heading(slug),
-            parameters=self.model_dump(exclude=excluded_keys),
+            parameters=self.model_dump(exclude={"title", "runtime", "histogram"} | unused),
             directions=DIRECTIONS[self.rw],
             # A search has no fixed duration; only its last window is measured.
             ramp_seconds=0.0 if self.latency_target or self._once else ramp_seconds,

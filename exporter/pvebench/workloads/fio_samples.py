@@ -16,6 +16,7 @@ ones after it.
 from __future__ import annotations
 
 import math
+import operator
 import re
 import statistics
 from collections import Counter
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model import figures
+from pvebench.model.figure import Figure
 from pvebench.model.run import SUM, Sample, Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.fault_dip import dip_samples
@@ -83,7 +85,7 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         samples += _variation(report, direction, steps, workload, notes)
     if workload.parameters.get("fault"):
         dip, dip_notes = dip_samples(intervals, interval_milliseconds(workload) / 1000)
-        samples += [*dip, *_errors(report)]
+        samples += [*dip, *_sum_of_each(report, "total_err", figures.FAULT_ERRORS)]
         notes += dip_notes
     return Parsed(samples=tuple(samples), intervals=intervals, notes=tuple(notes))
 
@@ -273,31 +275,29 @@ def _whole_job(report: Report) -> list[Sample]:
 
     Without a single context switch, fio's system counts none of them: on Windows, all are 0.
     """
-    samples = []
     switches = [value for job in report.jobs if (value := number(job, "ctx")) is not None]
     if switches and not any(switches):
         return []
     weights = [number(job, "job_runtime") or 0.0 for job in report.jobs]
     if not sum(weights):
         weights = [1.0] * len(report.jobs)
+    samples = []
     for part, key in (("user", "usr_cpu"), ("system", "sys_cpu")):
-        shares = [number(job, key) for job in report.jobs]
-        known = [(s, w) for s, w in zip(shares, weights, strict=True) if s is not None]
-        if len(known) == len(shares):
-            ratio = sum(s * w for s, w in known) / sum(weights) / 100
+        if (shares := _of_each(report, key)) is not None:
+            ratio = sum(map(operator.mul, shares, weights)) / sum(weights) / 100
             samples.append(figures.GUEST_CPU.sample(ratio, part=part))
-    if len(switches) == len(report.jobs):
-        samples.append(figures.CONTEXT_SWITCHES.sample(sum(switches)))
-    return samples
+    return [*samples, *_sum_of_each(report, "ctx", figures.CONTEXT_SWITCHES)]
 
 
-def _errors(report: Report) -> list[Sample]:
-    """Return the number of failed operations; `continue_on_error` counts them and continues."""
-    counts = [number(job, "total_err") for job in report.jobs]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
-        return []
-    return [figures.FAULT_ERRORS.sample(sum(known))]
+def _of_each(report: Report, key: str) -> list[float] | None:
+    """Return a number of each job; None: one has none."""
+    numbers = [value for job in report.jobs if (value := number(job, key)) is not None]
+    return numbers if len(numbers) == len(report.jobs) else None
+
+
+def _sum_of_each(report: Report, key: str, figure: Figure) -> list[Sample]:
+    numbers = _of_each(report, key)
+    return [] if numbers is None else [figure.sample(sum(numbers))]
 
 
 def _variation(
