@@ -55,7 +55,7 @@ _FORGOTTEN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class PauseGuard:
+class PauseGuard(Guard):
     """Guard that holds every case during a pause.
 
     Attributes:
@@ -70,13 +70,9 @@ class PauseGuard:
             return None
         return Hold(kind=HoldKind.PAUSED, reason=reason, seconds=_PAUSE_SECONDS)
 
-    def leave(self, case: Case) -> str:
-        """Return nothing: it does not notice disturbances."""
-        return ""
-
 
 @dataclass(frozen=True, slots=True)
-class QuietGuard:
+class QuietGuard(Guard):
     """Guard that holds every case in quiet hours; a run that has started is completed."""
 
     hours: QuietHours
@@ -90,10 +86,6 @@ class QuietGuard:
         wait = min(_LONGEST_QUIET_SECONDS, (end - now).total_seconds())
         reason = f"quiet hours until {end:%H:%M %Z}"
         return Hold(kind=HoldKind.QUIET, reason=reason, seconds=wait)
-
-    def leave(self, case: Case) -> str:
-        """Return nothing: it does not notice disturbances."""
-        return ""
 
 
 @dataclass(slots=True)
@@ -128,7 +120,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnGuard:
+class TurnGuard(Guard):
     """Guard that lets one node at a time measure on a shared storage.
 
     Attributes:
@@ -155,7 +147,7 @@ class TurnGuard:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetGuard:
+class BudgetGuard(Guard):
     """Guard that skips the cases that write to a storage whose write budget is used up.
 
     The last run may exceed the budget. Reserving its maximum instead would never let a case run
@@ -184,7 +176,3 @@ class BudgetGuard:
             "written in 24 hours"
         )
         return Hold(kind=HoldKind.BUDGET, reason=reason, skip=True)
-
-    def leave(self, case: Case) -> str:
-        """Return nothing: it does not notice disturbances."""
-        return ""

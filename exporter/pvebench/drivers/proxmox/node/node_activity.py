@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, VolumeError
 from pvebench.log import log
 from pvebench.model import figures
-from pvebench.model.ports import Hold, HoldKind
+from pvebench.model.ports import Guard, Hold, HoldKind
 from pvebench.model.units import DAY, show_bytes
 from pvebench.model.workload import Case
 
@@ -334,7 +334,7 @@ _KINDS: Final = dict.fromkeys(("backup", "backup-fleecing", "restore"), "vzdump"
 _MAX_TASKS: Final = 500
 
 
-class OperationGuard:
+class OperationGuard(Guard):
     """`model.ports.Guard` that skips a case whose operation reached its limit.
 
     Args:
@@ -380,8 +380,3 @@ class OperationGuard:
         )
         own = [row["starttime"] for row in rows if f":{self._user}:" in row["upid"]]
         return sorted((at for at in own if at >= since), reverse=True)
-
-    def leave(self, case: Case) -> str:
-        """Return an empty string: it guards the node's storages, not the run."""
-        del case
-        return ""

@@ -33,7 +33,7 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.model.guest import Completed
-from pvebench.model.ports import Hold, HoldKind, HostSnapshot
+from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
 
@@ -327,7 +327,7 @@ def _pid(counters: Fetched, vmid: int) -> int | None:
 
 
 @dataclass(slots=True)
-class ContainerGuard:
+class ContainerGuard(Guard):
     """`model.guard.Guard` that requires a node script with container support.
 
     It is checked before anything is created for a case in a container.
@@ -349,9 +349,6 @@ class ContainerGuard:
         except PvebenchError:
             return None  # the run itself reports the failed connection
         return None if self._able else Hold(kind=HoldKind.AWAY, reason=reason, skip=True)
-
-    def leave(self, case: Case) -> str:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
