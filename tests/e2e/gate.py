@@ -33,7 +33,7 @@ from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
-from testing.packs import STORAGES, Recorder, write_pack
+from testing.packs import STORAGES, write_pack
 
 CANARY, PEER = "lab1", "lab2"
 PACK: Final = f"""\
@@ -93,7 +93,6 @@ class Trial:
                     site=self._site(name, lab),
                     assignments=[self.given[name]],
                     results=self.results,
-                    observer=Recorder(),
                     cycles=1,
                 ).run()
 

@@ -105,7 +105,7 @@ class Trial:
             site=self.site,
             assignments=[self.given],
             results=self.results,
-            observer=self.recorder,
+            notify=self.recorder.runs.append,
             cycles=cycles,
         ).run()
 

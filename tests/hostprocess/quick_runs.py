@@ -28,7 +28,7 @@ from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner.runner import Observers, Runner
+from pvebench.runner.runner import Runner
 from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 from pvebench_lab.host.host_disk import HostDisk
@@ -78,7 +78,7 @@ def host_runner(store: Store, places: Mapping[str, tuple[str, str]], runtime: Pa
     disk = HostDisk(node="inside", storages=storages, machine=machine)
     probe = ProcProbe(lambda: None, lambda: disk.volume_path)
     site = Site(node="inside", hypervisor=disk, probe=probe, clock=SystemClock())
-    return Runner(site, Observers([]))
+    return Runner(site, lambda *_: None)
 
 
 def runner_of_all(store: Store) -> Runner:

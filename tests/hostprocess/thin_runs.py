@@ -27,7 +27,7 @@ from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner.runner import Observers, Runner
+from pvebench.runner.runner import Runner
 from pvebench.store.store import Store
 from pvebench.workloads import TOOLS
 from pvebench_lab.host.host_disk import HostDisk
@@ -68,7 +68,7 @@ def host_runner(store: Store) -> Runner:
     disk = HostDisk(node="inside", storages={"thin": storage}, machine=machine)
     probe = ProcProbe(lambda: None, lambda: disk.volume_path)
     return Runner(
-        Site(node="inside", hypervisor=disk, probe=probe, clock=SystemClock()), Observers([])
+        Site(node="inside", hypervisor=disk, probe=probe, clock=SystemClock()), lambda *_: None
     )
 
 

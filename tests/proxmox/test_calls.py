@@ -19,7 +19,7 @@ from pvebench.model.ports import Traffic
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner.runner import Observers, Runner
+from pvebench.runner.runner import Runner
 from testing.packs import tool_workload
 
 MAX_CALLS = 21
@@ -48,7 +48,7 @@ class Bench:
             poll_seconds=0.3,
             traffic=Traffic(),  # it has an API, as cluster.py says of a node
         )
-        self.runner = Runner(place, Observers([]))
+        self.runner = Runner(place, lambda *_: None)
 
     def calls(self, wanted: Scenario) -> list[str]:
         """Run a case of `wanted`, whose volume is filled; return what was asked for it."""

@@ -27,7 +27,7 @@ from pvebench.model.ports import Site as Place
 from pvebench.model.run import Outcome, Run
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner.runner import Observers, Runner
+from pvebench.runner.runner import Runner
 from testing.packs import tool_workload, write_pack
 
 FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
@@ -36,7 +36,7 @@ FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_s
 def run_once(site: Site, **options: Any) -> Run:
     place = Place(node="pve1", hypervisor=site.node, probe=None, clock=site.clock)  # type: ignore[arg-type] # not asked
     case = Case(scenario=scenario(**options), workload=FIO)
-    return Runner(place, Observers([])).run(case, cycle="", conduct=Conduct())
+    return Runner(place, lambda *_: None).run(case, cycle="", conduct=Conduct())
 
 
 def fill_up(site: Site) -> None:

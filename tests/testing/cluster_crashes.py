@@ -33,7 +33,7 @@ from pvebench.errors import PvebenchError
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner.runner import Observers, Runner
+from pvebench.runner.runner import Runner
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedProbe
 from testing.packs import tool_workload
 from testing.simulated_cluster import Directly, Killed, simulated_cluster
@@ -167,7 +167,7 @@ class ClusterLives:
         return hit
 
     def _measure(self, site: Site, cases: Sequence[Case], runs: list[Run]) -> None:
-        runner = Runner(site, Observers([]))
+        runner = Runner(site, lambda *_: None)
         for case in cases:
             for guard in site.guards:
                 if hold := guard.enter(case):

@@ -71,13 +71,10 @@ def quick() -> tuple[Pack, Matrix]:
 
 @dataclass
 class Recorder:
-    """An observer that remembers."""
+    """Remembers phases and runs."""
 
     phases: list[tuple[str, Phase]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+    def __call__(self, case: Case, phase: Phase, seconds: float) -> None:
         self.phases.append((case.slug, phase))
-
-    def finished(self, run: Run) -> None:
-        self.runs.append(run)

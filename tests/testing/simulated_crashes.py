@@ -357,7 +357,7 @@ class _Life:
             ),
             assignments=self._reloader.current.assignments,
             results=results,
-            observer=self._story.told,
+            notify=self._story.told.runs.append,
             between=self._between,
         )
 

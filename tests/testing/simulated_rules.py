@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pvebench.model.run import Outcome, Run
-from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
@@ -48,12 +47,6 @@ class Told:
     """What people were told: the runs of which the end was shown."""
 
     runs: list[Run] = field(default_factory=list)
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        pass
-
-    def finished(self, run: Run) -> None:
-        self.runs.append(run)
 
 
 @dataclass

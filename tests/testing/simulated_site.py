@@ -91,16 +91,14 @@ def lively(
     # Between two steps nothing runs: put the next case into the middle of its window.
     case, *rest = worker.status.upcoming
     now = world.clock.now()
-    worker._tracker.change(
-        lambda status: replace(
-            status,
-            state=State.RUNNING,
-            case=case,
-            phase=Phase.MEASURE,
-            phase_seconds=8.0,
-            since=now,
-            upcoming=tuple(rest),
-        )
+    worker.status = replace(
+        worker.status,
+        state=State.RUNNING,
+        case=case,
+        phase=Phase.MEASURE,
+        phase_seconds=8.0,
+        since=now,
+        upcoming=tuple(rest),
     )
     world.clock.sleep(5.0)
     return simulation

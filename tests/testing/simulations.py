@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.model.ports import Guard
 from pvebench.model.run import Outcome
+from pvebench.model.status import Phase
+from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
@@ -20,6 +23,18 @@ from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.faulty_node import Fault, Faults, FaultyHypervisor
 from testing.packs import QUICK, STORAGES, Recorder
 from testing.stores import TemporaryStore
+
+
+class RecordedWorker(Worker):
+    """A worker whose phases and runs are remembered."""
+
+    def __init__(self, recorder: Recorder, **arguments: Any) -> None:
+        self._recorder = recorder
+        super().__init__(notify=recorder.runs.append, **arguments)
+
+    def enter(self, case: Case, phase: Phase, seconds: float) -> None:
+        super().enter(case, phase, seconds)
+        self._recorder(case, phase, seconds)
 
 
 @dataclass
@@ -65,11 +80,11 @@ def simulate(
     loaded = load_pack(pack)
     matrix = expand(loaded, node="lab", storages=STORAGES)
     recorder = Recorder()
-    worker = Worker(
+    worker = RecordedWorker(
+        recorder,
         site=simulated_site(world),
         assignments=[Assignment(loaded, matrix)],
         results=results,
-        observer=recorder,
         cycles=cycles,
         guards=guards(clock, store),
     )

@@ -25,9 +25,8 @@ from pvebench.errors import CycleIncomplete
 from pvebench.model import figures
 from pvebench.model.figures import warm_text, was_canceled
 from pvebench.model.run import Outcome, Run, Sample
-from pvebench.model.status import Phase, Statuses, WorkerStatus
+from pvebench.model.status import Statuses, WorkerStatus
 from pvebench.model.units import show_bytes, show_latency, show_seconds
-from pvebench.model.workload import Case
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
@@ -37,16 +36,13 @@ from pvebench.store.records import StoredRun
 
 
 class ProgressLines:
-    """`RunObserver` that prints one line per finished run."""
+    """Prints one line per finished run."""
 
     def __init__(self, console: Console, statuses: Statuses) -> None:
         self._console = console
         self._statuses = statuses
 
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Ignore phases: lines report results only."""
-
-    def finished(self, run: Run) -> None:
+    def __call__(self, run: Run) -> None:
         """Print the result of a run."""
         statuses = self._statuses()
         own = next(status for status in statuses if status.node == run.case.scenario.node)
@@ -85,7 +81,7 @@ class ProgressLive(ProgressLines):
 class NoProgress(ProgressLines):
     """No lines: the log has each run."""
 
-    def finished(self, run: Run) -> None:
+    def __call__(self, run: Run) -> None:
         """Ignore the result."""
 
 

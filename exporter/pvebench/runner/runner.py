@@ -6,9 +6,9 @@ import dataclasses
 import json
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from pvebench.errors import (
     Busy,
@@ -36,35 +36,8 @@ from pvebench.runner.steady import settle
 from pvebench.runner.window import condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed
 
-# --- observers of the runner
-
-
-class RunObserver(Protocol):
-    """Observer of every step, called in the worker's thread; must be quick and must not raise."""
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Handle that `case` enters `phase`, which should take `seconds` (0: unknown)."""
-
-    def finished(self, run: Run) -> None:
-        """Handle a run that has ended and is stored."""
-
-
-class Observers:
-    """List of observers that acts as one."""
-
-    def __init__(self, members: Sequence[RunObserver]) -> None:
-        self._members = tuple(members)
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Call all observers."""
-        for member in self._members:
-            member.phase(case, phase, seconds)
-
-    def finished(self, run: Run) -> None:
-        """Call all observers."""
-        for member in self._members:
-            member.finished(run)
-
+Report = Callable[[Case, Phase, float], None]
+"""Called with a case, the phase that it enters and its expected seconds; 0: unknown."""
 
 # --- fault of a storage during a workload, if the settings define one
 
@@ -124,6 +97,7 @@ class Runner:
     """Execution of cases on one site, one at a time, in the thread of its worker.
 
     Args:
+        report: called at each step, in the thread of the worker; must be quick and must not raise.
         host_rates: rates of the host case with a case's workload on its storage.
         identities: recorded identity of each storage; None: no check.
     """
@@ -131,12 +105,12 @@ class Runner:
     def __init__(
         self,
         site: Site,
-        observer: RunObserver,
+        report: Report,
         host_rates: Callable[[Case], HostRates] = _no_host_rates,
         identities: IdentityRecords | None = None,
     ) -> None:
         self._site = site
-        self._observer = observer
+        self._report = report
         self._host_rates = host_rates
         self._identities = identities
         self._setup = Setup(site)
@@ -269,7 +243,7 @@ class Runner:
 
     def _measure(self, case: Case, conduct: Conduct, result: Result) -> None:
         def report(phase: Phase, seconds: float = 0.0) -> None:
-            self._observer.phase(case, phase, seconds)
+            self._report(case, phase, seconds)
 
         tool = TOOLS[case.workload.tool]
         self._check_storage(case, result.evidence)  # before anything is written to it
@@ -342,7 +316,7 @@ class Runner:
                 wait=watch.wait,
                 ended=watch.end,
             ),
-            report=lambda phase, seconds: self._observer.phase(case, phase, seconds),
+            report=lambda phase, seconds: self._report(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence, everyone),
         )
         watch.close()

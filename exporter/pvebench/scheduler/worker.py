@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from pvebench.errors import DriverError, StoreError, StoreLost
 from pvebench.log import log
@@ -16,7 +15,7 @@ from pvebench.model.ports import Guard, Hold, HoldKind, Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case, Conduct
-from pvebench.runner.runner import Observers, Runner, RunObserver
+from pvebench.runner.runner import Runner
 from pvebench.scheduler.due_cases import CycleSelector, NextCycle, Passes
 from pvebench.scheduler.guards import GuardChain, QuietGuard
 from pvebench.scheduler.plan import Assignment, Plan
@@ -25,140 +24,6 @@ from pvebench.store.records import CaseRecord
 
 UPCOMING: Final = 5
 """Number of next cases in the status."""
-
-
-class StatusTracker:
-    """Holder of a worker's current `WorkerStatus`. Also a `runner.RunObserver`.
-
-    Args:
-        now: returns the time of the worker's clock.
-    """
-
-    def __init__(self, node: str, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._lock = threading.Lock()
-        begun = now()
-        self._status = WorkerStatus(node=node, state=State.IDLE, since=begun, progressed=begun)
-
-    @property
-    def status(self) -> WorkerStatus:
-        """The current status."""
-        with self._lock:
-            return self._status
-
-    def change(self, change: Callable[[WorkerStatus], WorkerStatus]) -> None:
-        """Replace the status by the result of `change`."""
-        with self._lock:
-            self._status = change(self._status)
-
-    def idle_until(self, choice: NextCycle) -> None:
-        """Set that nothing is due before a moment, and which case is due then."""
-
-        def change(status: WorkerStatus) -> WorkerStatus:
-            recovered = status.state is State.ERROR
-            fault = "" if recovered else status.fault
-            return replace(
-                status,
-                state=State.IDLE,
-                next_due=choice.at,
-                upcoming=(choice.first,),
-                fault=fault,
-                due=choice.due,
-            )
-
-        self.change(change)
-
-    def begin(
-        self,
-        cycle: CycleStatus,
-        queue: Sequence[Case],
-        due: Mapping[str, datetime],
-        cycles_left: int | None,
-    ) -> None:
-        """Set a new cycle; see `WorkerStatus` for `due` and `cycles_left`."""
-        upcoming = tuple(queue[:UPCOMING])
-        self.change(
-            lambda status: replace(
-                status,
-                cycle=cycle,
-                next_due=None,
-                upcoming=upcoming,
-                due=due,
-                cycles_left=cycles_left,
-            )
-        )
-
-    def replan(self, queue: Sequence[Case]) -> None:
-        """Set the remaining cases of the cycle."""
-
-        def change(status: WorkerStatus) -> WorkerStatus:
-            cycle = status.cycle
-            if cycle is not None:
-                cycle = replace(cycle, planned=cycle.done + len(queue))
-            return replace(status, cycle=cycle, upcoming=tuple(queue[:UPCOMING]), hold=None)
-
-        self.change(change)
-
-    def start(self, behind: Sequence[Case]) -> None:
-        """Set that a case starts, with these behind it."""
-        upcoming = tuple(behind[:UPCOMING])
-        self.change(lambda status: replace(status, upcoming=upcoming, hold=None))
-
-    def hold(self, hold: Hold) -> None:
-        """Set that the next case has to wait."""
-        self.change(lambda status: replace(status, state=State.PAUSED, hold=hold))
-
-    def fault(self, fault: str) -> None:
-        """Set a fault that must be fixed before the next run."""
-        self.change(lambda status: replace(status, state=State.ERROR, fault=fault))
-
-    def pending(self, pending: tuple[tuple[str, str], ...]) -> None:
-        """Set the software that is installed but does not run yet: (fact, version)."""
-        self.change(lambda status: replace(status, pending=pending))
-
-    def advance(self, run: Run, queue: Sequence[Case], *, again: bool) -> None:
-        """Set that a run has ended, with these cases left; `again`: its case is queued again."""
-        upcoming = tuple(queue[:UPCOMING])
-
-        def change(status: WorkerStatus) -> WorkerStatus:
-            cycle = status.cycle
-            if cycle is not None:
-                cycle = _advanced(cycle, run, left=len(queue), again=again)
-            fault = run.reason if run.outcome is Outcome.FAILED else ""
-            return replace(
-                status,
-                cycle=cycle,
-                progressed=run.finished,
-                fault=fault,
-                case=None,
-                phase=None,
-                state=State.IDLE,
-                since=run.finished,
-                upcoming=upcoming,
-                hold=None,
-            )
-
-        self.change(change)
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """See `runner.RunObserver`."""
-        now = self._now()
-
-        def change(status: WorkerStatus) -> WorkerStatus:
-            return replace(
-                status,
-                state=STATE_OF_PHASE[phase],
-                case=case,
-                phase=phase,
-                phase_seconds=seconds,
-                since=now,
-                progressed=now,
-            )
-
-        self.change(change)
-
-    def finished(self, run: Run) -> None:
-        """Do nothing: the worker calls `advance` itself when the run is stored."""
 
 
 def _advanced(cycle: CycleStatus, run: Run, *, left: int, again: bool) -> CycleStatus:
@@ -202,7 +67,10 @@ class Worker:
         between: called with the worker before each step; may call `assign`.
         cycles: number of cycles per pack, over all cases whether due or not; None: endless, due
             cases only.
-        observer: called for every phase and every finished, stored run.
+        notify: called with every run that has ended and is stored.
+
+    Attributes:
+        status: the current status; only the thread of the worker replaces it, any may read it.
     """
 
     def __init__(
@@ -211,7 +79,7 @@ class Worker:
         site: Site,
         assignments: Sequence[Assignment],
         results: Results,
-        observer: RunObserver,
+        notify: Callable[[Run], None] = lambda _: None,
         cycles: int | None = None,
         guards: Sequence[Guard] = (),
         between: Callable[[Worker], None] = lambda _: None,
@@ -219,18 +87,18 @@ class Worker:
         self._between = between
         self._site = site
         self._results = results
-        self._observer = observer
+        self._notify = notify
         self._limit = cycles
         self._guards = GuardChain(guards)
         quiet = next((guard.hours for guard in guards if isinstance(guard, QuietGuard)), None)
         self._selector = CycleSelector(
             results, site.node, assignments, counted=cycles is not None, hours=quiet
         )
-        self._tracker = StatusTracker(site.node, site.clock.now)
-        observers = Observers([self._tracker, observer])
+        begun = site.clock.now()
+        self.status = WorkerStatus(node=site.node, state=State.IDLE, since=begun, progressed=begun)
         self._runner = Runner(
             site,
-            observers,
+            self.enter,
             lambda case: results.host_rates(case, site.clock.now()),
             results.store.identities,
         )
@@ -252,10 +120,21 @@ class Worker:
         """The packs to run."""
         return self._selector.assignments
 
-    @property
-    def status(self) -> WorkerStatus:
-        """The current status; may be read from any thread."""
-        return self._tracker.status
+    def _set(self, **changes: Any) -> None:
+        """Change fields of the status."""
+        self.status = replace(self.status, **changes)
+
+    def enter(self, case: Case, phase: Phase, seconds: float) -> None:
+        """Set the phase of a case that runs; see `WorkerStatus`."""
+        now = self._site.clock.now()
+        self._set(
+            state=STATE_OF_PHASE[phase],
+            case=case,
+            phase=phase,
+            phase_seconds=seconds,
+            since=now,
+            progressed=now,
+        )
 
     def assign(self, assignments: Sequence[Assignment]) -> None:
         """Use other packs from now on; drop queued cases that are not in them.
@@ -268,7 +147,9 @@ class Worker:
         if len(kept) == len(self._queue):
             return
         self._queue = kept
-        self._tracker.replan(kept)
+        cycle = self.status.cycle
+        planned = cycle and replace(cycle, planned=cycle.done + len(kept))
+        self._set(cycle=planned, upcoming=tuple(kept[:UPCOMING]), hold=None)
         if not kept:
             self._cut = True  # an incomplete cycle is not recorded as ended
             self._end_cycle()
@@ -304,7 +185,7 @@ class Worker:
             raise
         except StoreError as error:
             log.warning("runs suspended: database unavailable", reason=error.reason)
-            self._tracker.fault(error.reason)
+            self._set(state=State.ERROR, fault=error.reason)
             return STORE_RETRY_SECONDS
 
     def step(self) -> float:
@@ -322,12 +203,23 @@ class Worker:
         now, uid = self._site.clock.now(), uuid.uuid4().hex
         choice = self._selector.choose(now, turn=self._cycles_done)
         if choice.plan is None:
-            self._tracker.idle_until(choice)
+            self._idle_until(choice)
             return (choice.at - now).total_seconds()
         self._open_cycle(uid, choice, choice.plan, now)
         self._conduct = choice.assignment.pack.conduct
         self._queue = list(choice.plan.cases)
         return 0.0
+
+    def _idle_until(self, choice: NextCycle) -> None:
+        """Set that nothing is due before a moment, and which case is due then."""
+        recovered = self.status.state is State.ERROR
+        self._set(
+            state=State.IDLE,
+            next_due=choice.at,
+            upcoming=(choice.first,),
+            fault="" if recovered else self.status.fault,
+            due=choice.due,
+        )
 
     def _open_cycle(self, uid: str, choice: NextCycle, plan: Plan, now: datetime) -> None:
         pack, planned = choice.assignment.pack, len(plan.cases)
@@ -348,8 +240,13 @@ class Worker:
             expected_end=now + timedelta(seconds=seconds),
             repeats=pack.conduct.repeats,
         )
-        due = {**choice.due, **{case.key: now for case in plan.cases}}
-        self._tracker.begin(cycle, plan.cases, due, self._cycles_left())
+        self._set(
+            cycle=cycle,
+            next_due=None,
+            upcoming=plan.cases[:UPCOMING],
+            due={**choice.due, **{case.key: now for case in plan.cases}},
+            cycles_left=self._cycles_left(),
+        )
         log.info("cycle started", pack=pack.name, cases=planned, seconds=round(seconds))
 
     def _cycles_left(self) -> int | None:
@@ -370,7 +267,7 @@ class Worker:
         if hold is not None:
             self._finish(self._runner.skip(case, cycle=uid, reason=hold.reason))
             return 0.0
-        self._tracker.start(self._queue[1:])
+        self._set(upcoming=tuple(self._queue[1 : UPCOMING + 1]), hold=None)
         try:
             self._apply_updates()
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
@@ -393,7 +290,7 @@ class Worker:
     def _apply_updates(self) -> None:
         """Restart the VM if software was installed that it does not run yet."""
         updates = self._site.upkeep()
-        self._tracker.pending(tuple(sorted(updates.pending.items())))
+        self._set(pending=tuple(sorted(updates.pending.items())))
         if not updates.restart:
             return
         log.info("restarting VM", node=self.node, installed=updates.restart)
@@ -408,19 +305,33 @@ class Worker:
             # Turns change with every run; all other reasons concern the operator.
             write = log.info if hold.kind is HoldKind.TURN else log.warning
             write("waiting", node=self.node, reason=hold.reason)
-        self._tracker.hold(hold)
+        self._set(state=State.PAUSED, hold=hold)
 
     def _finish(self, run: Run) -> None:
         """Store the run of the first case in the queue, and remove the case."""
         new_environment = self._store(run)
         self._queue.pop(0)
         self.outcomes[run.case.key] = run.outcome
-        again = self._queue_again(run)
-        self._tracker.advance(run, self._queue, again=again)
+        self._advance(run, again=self._queue_again(run))
         if new_environment:
             self._yield(run)
         _log_run(run)
-        self._observer.finished(run)
+        self._notify(run)
+
+    def _advance(self, run: Run, *, again: bool) -> None:
+        """Set that a run has ended; `again`: its case is queued again."""
+        cycle = self.status.cycle
+        self._set(
+            cycle=cycle and _advanced(cycle, run, left=len(self._queue), again=again),
+            progressed=run.finished,
+            fault=run.reason if run.outcome is Outcome.FAILED else "",
+            case=None,
+            phase=None,
+            state=State.IDLE,
+            since=run.finished,
+            upcoming=tuple(self._queue[:UPCOMING]),
+            hold=None,
+        )
 
     def _store(self, run: Run) -> bool:
         """Store a finished run; while the database is unavailable, wait and retry.
@@ -435,7 +346,7 @@ class Worker:
                 raise
             except StoreError as error:
                 log.warning("storing run failed, retrying", reason=error.reason)
-                self._tracker.fault(error.reason)
+                self._set(state=State.ERROR, fault=error.reason)
                 self._site.clock.sleep(STORE_RETRY_SECONDS)
 
     def _queue_again(self, run: Run) -> bool:

@@ -18,12 +18,10 @@ from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
-from pvebench.model.status import Phase, Statuses
+from pvebench.model.status import Statuses
 from pvebench.model.units import show_bytes
-from pvebench.model.workload import Case
 from pvebench.model.write_cost import WriteCost, cost_lines
 from pvebench.plugins import Registry
-from pvebench.runner.runner import RunObserver
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment
@@ -47,8 +45,8 @@ class Screen(Protocol):
     def say(self, line: str) -> None:
         """Show a line."""
 
-    def progress(self, statuses: Statuses) -> AbstractContextManager[RunObserver]:
-        """Show the workers' progress within the context."""
+    def progress(self, statuses: Statuses) -> AbstractContextManager[Callable[[Run], None]]:
+        """Show the workers' progress within the context; the result shows a finished run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ def _nothing() -> None:
     pass
 
 
-def _ignored(_: str) -> None:
+def _ignored(_: object) -> None:
     pass
 
 
@@ -205,7 +203,7 @@ class Instance:
         self._cycles = cycles
         self._maintenance = DatabaseMaintenance(results, self._settings, clock.now)
         self._next_pace = 0
-        self._progress: RunObserver | None = None
+        self._show: Callable[[Run], None] = _ignored
         self._say: Callable[[str], None] = _ignored
         self.pool = WorkerPool(
             sites,
@@ -219,7 +217,7 @@ class Instance:
     def run(self, screen: Screen) -> None:
         """Run all workers to their end; raises the errors of `WorkerPool.run`."""
         self._say = screen.say
-        with screen.progress(self.pool.statuses) as self._progress, self._notifying():
+        with screen.progress(self.pool.statuses) as self._show, self._notifying():
             self.pool.run()
         if self._cycles is not None:
             for status in self.pool.statuses():
@@ -243,15 +241,9 @@ class Instance:
         )
         return self._publisher.serving(startup)
 
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Report that a case entered a phase of the given duration in seconds."""
-        if self._progress is not None:
-            self._progress.phase(case, phase, seconds)
-
-    def finished(self, run: Run) -> None:
+    def _finished(self, run: Run) -> None:
         """Report that a run ended and is stored."""
-        if self._progress is not None:
-            self._progress.finished(run)
+        self._show(run)
         node = run.case.scenario.node
         cycle = next(status for status in self.pool.statuses() if status.node == node).cycle
         # An endless service prints the summary once; later the web UI shows it.
@@ -322,7 +314,7 @@ class Instance:
             site=replace(site, storages=replace(site.storages, copies=self._guards.budgets.copies)),
             assignments=assignments,
             results=self._results,
-            observer=self,
+            notify=self._finished,
             cycles=self._cycles,
             guards=self._guards.guards(site),
             between=between,

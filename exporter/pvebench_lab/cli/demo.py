@@ -28,7 +28,7 @@ from pvebench.metrics.results import collect_verdicts
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.metric import NODE, Metric
 from pvebench.model.run import Run
-from pvebench.model.status import Phase, State, WorkerStatus
+from pvebench.model.status import State, WorkerStatus
 from pvebench.model.units import DAY
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment, Matrix, expand
@@ -339,23 +339,9 @@ def fill_store(
     return count
 
 
-class _Collector:
-    """Observer that collects the successful runs."""
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        pass
-
-    def finished(self, run: Run) -> None:
-        if run.outcome.good:
-            self.runs.append(run)
-
-
 def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]:
     """Return a successful run of each case, from one simulated cycle."""
-    observer = _Collector()
+    runs: list[Run] = []
     with (
         tempfile.TemporaryDirectory() as directory,
         closing(Store(Path(directory) / "pvebench.db", simulated=True)) as store,
@@ -367,10 +353,10 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
             site=simulated_site(hypervisor),
             assignments=[assignment],
             results=Results(store),
-            observer=observer,
+            notify=runs.append,
             cycles=1,
         ).run()
-    return observer.runs
+    return [run for run in runs if run.outcome.good]
 
 
 def demo_statuses(assignments: Sequence[Assignment]) -> list[WorkerStatus]:

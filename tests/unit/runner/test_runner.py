@@ -422,7 +422,7 @@ def test_the_window_of_a_load_begins_when_its_ramp_is_over(
     here = bench(tmp_path)
     began: dict[Phase, float] = {}
     now = here.world.clock.monotonic
-    monkeypatch.setattr(here.recorder, "phase", lambda _, phase, __: began.setdefault(phase, now()))
+    monkeypatch.setattr(here.runner, "_report", lambda _, phase, __: began.setdefault(phase, now()))
     case = here.cases[0]
     here.run(case)
     assert case.workload.ramp_seconds > 0

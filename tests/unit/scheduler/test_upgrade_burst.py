@@ -14,12 +14,11 @@ from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand
-from pvebench.scheduler.worker import Worker
 from pvebench.store.current import Results
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.families import families_of
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
-from testing.simulations import Simulation, simulate
+from testing.simulations import RecordedWorker, Simulation, simulate
 from testing.stores import TemporaryStore
 
 CORE = SMALL.replace("pack: small", "pack: heart\ntier: core").replace("[virtio, scsi]", "[scsi]")
@@ -44,10 +43,10 @@ def renewed(
         load_pack(write_pack(directory, text, f"{number}.yaml"))
         for number, text in enumerate(texts)
     ]
-    worker = Worker(
+    worker = RecordedWorker(
+        recorder,
         site=simulated_site(world),
         results=results,
-        observer=recorder,
         assignments=[Assignment(p, expand(p, node="lab", storages=STORAGES)) for p in packs],
     )
     return Simulation(results, world, worker, recorder)

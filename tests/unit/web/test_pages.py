@@ -540,10 +540,13 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
     ).number
     (tmp_path / "other").mkdir()
     simulation = simulate(tmp_path / "other")
-    simulation.worker._tracker.change(
-        lambda status: replace(
-            status, node=EVIL, case=case, phase=Phase.BOOT, fault=EVIL, upcoming=(case,)
-        )
+    simulation.worker.status = replace(
+        simulation.worker.status,
+        node=EVIL,
+        case=case,
+        phase=Phase.BOOT,
+        fault=EVIL,
+        upcoming=(case,),
     )
     with served(app_of(simulation, results=Results(store))) as where:
         for path in ("/", f"/runs/{number}", f"/cases/{quote(case.key)}", f"/{quote(EVIL)}"):

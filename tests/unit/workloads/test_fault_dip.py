@@ -77,7 +77,7 @@ def runs_with(tmp_path: Path, faults: dict[tuple[str, str], Fault]) -> list[Run]
         site=site,
         assignments=worker.assignments,
         results=simulation.results,
-        observer=simulation.recorder,
+        notify=simulation.recorder.runs.append,
         cycles=1,
     )
     worker.run()

@@ -13,7 +13,7 @@ from pvebench.model.status import CycleStatus, Phase, State
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.workloads import TOOLS
 from testing.faulty_node import Fault
-from testing.packs import SMALL, STORAGES, write_pack
+from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.simulations import simulate
 
 
@@ -215,10 +215,12 @@ def test_the_expected_end_follows_what_the_runs_took_instead_of_the_plan(tmp_pat
     assert seconds != pytest.approx(planned.total_seconds())
 
 
-def test_while_a_case_runs_the_next_five_are_upcoming_and_it_is_not(tmp_path: Path) -> None:
+def test_while_a_case_runs_the_next_five_are_upcoming_and_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulation = simulate(tmp_path)
     seen = []
-    simulation.recorder.phase = lambda *_: seen.append(simulation.worker.status)  # type: ignore[method-assign] # to look at that moment
+    monkeypatch.setattr(Recorder, "__call__", lambda *_: seen.append(simulation.worker.status))
     simulation.worker.run()
     first, last = seen[0], seen[-1]
     assert first.case is not None
