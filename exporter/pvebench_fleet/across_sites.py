@@ -122,22 +122,14 @@ class FleetEffect:
         return statistics.fmean(effect.own for effect in self.moved) / relative > SAME
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
-    time: float
-    effect: float
-    error: float
-    own: float
-
-
 def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list[FleetEffect]:
     """Return the upgrades that are blamed, the most certain first; of each only one group.
 
     Args:
         effects: site -> effects of each of its nodes.
     """
-    passed: dict[tuple[Difference, str, Group], dict[str, _Point]] = {}
-    quiet: dict[tuple[str, Group], dict[str, dict[float, _Point]]] = {}
+    passed: dict[tuple[Difference, str, Group], dict[str, NodeEffect]] = {}
+    quiet: dict[tuple[str, Group], dict[str, dict[float, NodeEffect]]] = {}
     for site, nodes in effects.items():
         for (time, different, figure, group), point in _of_site(nodes).items():
             for difference in different:
@@ -155,34 +147,34 @@ def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list
 
 def _of_site(
     nodes: Sequence[Sequence[NodeEffect]],
-) -> dict[tuple[float, tuple[Difference, ...], str, Group], _Point]:
+) -> dict[tuple[float, tuple[Difference, ...], str, Group], NodeEffect]:
     """Return the effects of a site; nodes that passed the same upgrade count once."""
     grouped: dict[tuple[tuple[Difference, ...] | float, str, Group], list[NodeEffect]] = {}
     for node in nodes:
         for effect in node:
             key = effect.differences or effect.time, effect.figure, effect.group
             grouped.setdefault(key, []).append(effect)
-    return {
-        (
-            min(node_effect.time for node_effect in effects),
-            effects[0].differences,
-            *key[1:],
-        ): _Point(
-            min(node_effect.time for node_effect in effects),
-            sum(node_effect.effect for node_effect in effects) / len(effects),
-            math.sqrt(sum(node_effect.error**2 for node_effect in effects) / len(effects)),
-            sum(node_effect.own for node_effect in effects) / len(effects),
-        )
-        for key, effects in grouped.items()
-    }
+    merged = [_merged(effects) for effects in grouped.values()]
+    return {(m.time, m.differences, m.figure, m.group): m for m in merged}
+
+
+def _merged(effects: Sequence[NodeEffect]) -> NodeEffect:
+    """Return the mean effect of nodes that passed the same upgrade, with its first time."""
+    return replace(
+        effects[0],
+        time=min(effect.time for effect in effects),
+        effect=sum(effect.effect for effect in effects) / len(effects),
+        error=math.sqrt(sum(effect.error**2 for effect in effects) / len(effects)),
+        own=sum(effect.own for effect in effects) / len(effects),
+    )
 
 
 def _across(
     different: Difference,
     figure: str,
     group: Group,
-    sites: Mapping[str, _Point],
-    quiet: Mapping[str, Mapping[float, _Point]],
+    sites: Mapping[str, NodeEffect],
+    quiet: Mapping[str, Mapping[float, NodeEffect]],
     usual: Mapping[float, _Usual],
 ) -> FleetEffect:
     # Fewer would lend their own noise to all that passed it.
@@ -229,7 +221,7 @@ class _Usual:
 _NOTHING_USUAL: Final = _Usual(0, 0.0, 0.0)
 
 
-def _usual(quiet: Mapping[str, Mapping[float, _Point]]) -> dict[float, _Usual]:
+def _usual(quiet: Mapping[str, Mapping[float, NodeEffect]]) -> dict[float, _Usual]:
     at: dict[float, list[float]] = {}
     for points in quiet.values():
         for time, point in points.items():
@@ -258,7 +250,9 @@ def _usual_at(usual: Mapping[float, _Usual], time: float) -> _Usual:
     return _Usual(min(one.sites for one in ends), shift, variance)
 
 
-def _site_effect(site: str, point: _Point, usual: _Usual, scores: Sequence[float]) -> SiteEffect:
+def _site_effect(
+    site: str, point: NodeEffect, usual: _Usual, scores: Sequence[float]
+) -> SiteEffect:
     """Return the effect of a site; `scores` of its quiet times show how large errors are."""
     few = len(scores) < LEAST_QUIET
     scale = 1.0 if few else max(1.0, MAD_TO_SIGMA * statistics.median(scores))

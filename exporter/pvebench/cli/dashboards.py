@@ -75,7 +75,6 @@ def _token(path: Path) -> str:
 
 _TARGET: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 _WILDCARD: Final = frozenset({"0.0.0.0", "[::]", "::", "*"})  # noqa: S104 # read, not bound
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
 @click.group(name="print")
@@ -140,7 +139,7 @@ def _address(listen: str) -> str:
     host, _, port = listen.rpartition(":")
     if host in _WILDCARD:
         return f"{socket.gethostname()}:{port}"
-    if host in _LOOPBACK:
+    if host.strip("[]") in LOOPBACK:
         click.echo(
             f"pvebench listens on {listen}, reachable from this machine only; to scrape it from "
             "another machine, set `listen` in the settings",

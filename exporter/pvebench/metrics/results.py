@@ -74,22 +74,21 @@ def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
     return list({tuple(labels.values()): labels for labels in last}.values())
 
 
+_FACTS: Final = {
+    "pve_version": "pve",
+    "kernel_version": "kernel",
+    "qemu_version": "qemu",
+    "fio_version": "fio",
+}
+"""Label -> fact, where their names differ."""
+
+
 def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[str, str]:
-    facts = episode.facts
+    names = {*catalog.ENVIRONMENT_INFO.labels, *catalog.NODE_INFO.labels}
     return {
+        **{name: episode.facts.get(_FACTS.get(name, name), "") for name in names},
         "node": episode.node,
         "environment": episode.slug,
-        "pve_version": facts.get("pve", ""),
-        "kernel_version": facts.get("kernel", ""),
-        "qemu_version": facts.get("qemu", ""),
-        "machine": facts.get("machine", ""),
-        "accel": facts.get("accel", ""),
-        "guest_kernel": facts.get("guest_kernel", ""),
-        "fio_version": facts.get("fio", ""),
-        "cpu_model": facts.get("cpu_model", ""),
-        "microcode": facts.get("microcode", ""),
-        "cpus": facts.get("cpus", ""),
-        "governor": facts.get("governor", ""),
         "simulated": str(int(simulated)),
     }
 

@@ -103,7 +103,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             )
         )
         state, store = stack.enter_context(locked_store(settings))
-        write_own(state.path / WEB_FILE, "" if front is None else front.listen)
+        write_own(state.path / WEB_FILE, "" if front is None else settings.listen)
         stack.callback((state.path / WEB_FILE).unlink, missing_ok=True)
         if front is not None:
             # From now on: the first start builds the guest image, for minutes.

@@ -60,26 +60,17 @@ def access_of(settings: Settings) -> Access:
 class Front:
     """The port of a service: it reports the progress of the startup, then serves the web UI."""
 
-    listen: str
-    metrics_path: str
+    settings: Settings
     listener: socket
     access: Access
     startup: StartupApp
-    warning: str = ""
 
     @classmethod
     @contextmanager
     def open(cls, settings: Settings) -> Iterator[Self]:
         """Open the port within the context. Raises ConfigError and PortInUse."""
         with open_socket(settings.listen) as listener:
-            yield cls(
-                settings.listen,
-                settings.metrics_path,
-                listener,
-                access_of(settings),
-                StartupApp(),
-                exposure(settings.listen, settings.web_config_file),
-            )
+            yield cls(settings, listener, access_of(settings), StartupApp())
 
     @contextmanager
     def responding(self, supervisor: Supervisor) -> Iterator[None]:
@@ -95,10 +86,11 @@ class Front:
 
     def addresses(self) -> Iterator[str]:
         """Return sentences with the addresses of web UI and metrics."""
-        for name, path in (("results", "/"), ("metrics", self.metrics_path)):
-            yield f"{name} on {self.access.scheme}://{self.listen}{path}"
-        if self.warning:
-            yield self.warning
+        listen = self.settings.listen
+        for name, path in (("results", "/"), ("metrics", self.settings.metrics_path)):
+            yield f"{name} on {self.access.scheme}://{listen}{path}"
+        if warning := exposure(listen, self.settings.web_config_file):
+            yield warning
 
 
 def page_of(

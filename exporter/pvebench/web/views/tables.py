@@ -108,6 +108,15 @@ STALE_INTERVALS: Final = 2.5
 """Same limit as in alerts and dashboards: two runs are missing."""
 CACHES: Final = tuple(map(str, Cache))
 """From the safest to the least safe; others follow in alphabetical order."""
+_UNMEASURED: Final = {
+    "numbers": (),
+    "absent": "not measured yet",
+    "age": "",
+    "finished": "",
+    "notes": (),
+    "against": "",
+    "best": False,
+}
 _SOFT: Final = (Exclusion.UNFLUSHED, Exclusion.WARM)
 
 
@@ -124,27 +133,6 @@ class Note:
     url: str = ""
     good: bool = False
     soft: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A case in a table.
-
-    Attributes:
-        absent: text instead of numbers.
-        age: age of the latest successful run; empty without one.
-        against: gap to the fastest of its table; empty if it is not ranked.
-        best: whether it is the fastest, or within noise of it.
-    """
-
-    url: str
-    numbers: tuple[Number, ...]
-    absent: str
-    age: str
-    finished: str
-    notes: tuple[Note, ...]
-    against: str = ""
-    best: bool = False
 
 
 def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> bool:
@@ -203,7 +191,7 @@ def _table(
 ) -> SimpleNamespace:
     """Return the table of a workload: bus, format and non-default options × cache."""
     first = next(iter(cases.values()))
-    grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
+    grid: dict[tuple[str, tuple[str, ...]], dict[str, SimpleNamespace]] = {}
     for key, definition in cases.items():
         place, ranking = _placed(key, summaries)
         cell = _cell(content, key, now, changed.get(key), place, _gap(place, ranking))
@@ -258,12 +246,11 @@ def _cell(
     changed: Verdict | None,
     place: Place | None,
     gap: tuple[str, bool],
-) -> Cell:
+) -> SimpleNamespace:
+    """Return the cell of a case; `gap`: to the fastest of its table, and if it is the best."""
     state = content.cases.get(key)
     if state is None:
-        return Cell(
-            url=case_url(key), numbers=(), absent="not measured yet", age="", finished="", notes=()
-        )
+        return SimpleNamespace(url=case_url(key), **_UNMEASURED)
     notes = [] if changed is None else [_change(changed)]
     if state.last.outcome is not Outcome.OK:
         outcome = outcome_text(state.last.outcome)
@@ -276,7 +263,7 @@ def _cell(
     if is_stale(content.planned.get(key), state, now):
         notes.append(Note("!", "stale"))
     good = state.good
-    return Cell(
+    return SimpleNamespace(
         url=case_url(key),
         numbers=numbers_of(trend),
         absent=main_value(state) or "no result",
