@@ -69,30 +69,39 @@ class _Shift:
     cases: int
 
 
+_Found = tuple[float, tuple[Difference, ...], str, _Shift]
+"""Time, differences of its event, metric and shift of a group."""
+
+
 def node_effects(histories: Sequence[CaseHistory], events: Sequence[Event]) -> list[NodeEffect]:
     """Return the effects of a node's events, and those of the grid between them."""
     newest = max((history.times()[-1] for history in histories if history.points), default=0.0)
     first = newest - LONGEST_SECONDS
-    known = [(event.time, event.differences) for event in events if event.time > first]
-    borders = [event.time for event in events]
+    times = [(event.time, event.differences) for event in events if event.time > first]
     grid = np.arange(math.ceil(first / EVERY_SECONDS), newest // EVERY_SECONDS) * EVERY_SECONDS
-    known += [(float(at), ()) for at in grid]
-    found: list[tuple[float, tuple[Difference, ...], str, _Shift]] = []
+    times += [(float(at), ()) for at in grid]
+    borders = [event.time for event in events]
+    return _with_errors([*_found(histories, times, borders)])
+
+
+def _found(
+    histories: Sequence[CaseHistory],
+    times: Sequence[tuple[float, tuple[Difference, ...]]],
+    borders: Sequence[float],
+) -> Iterator[_Found]:
+    """Yield the shifts at all times, by the runs up to the next event on each side."""
     for name in COMPARED:
-        own = [history for history in histories if history.figure.name == name]
-        groups = _groups([history.labels for history in own])
-        logs = [history.logs() for history in own]
-        for at, different in known:
+        of_metric = [history for history in histories if history.figure.name == name]
+        groups = _groups([history.labels for history in of_metric])
+        logs = [history.logs() for history in of_metric]
+        for at, different in times:
             begin = max((border for border in borders if border < at), default=-math.inf)
             end = min((border for border in borders if border > at), default=math.inf)
-            shifts = _shifts(*_sides(own, logs, (begin, at, end)), groups)
-            found += [(at, different, name, shift) for shift in shifts]
-    return _with_errors(found)
+            for shift in _shifts(*_sides(of_metric, logs, (begin, at, end)), groups):
+                yield at, different, name, shift
 
 
-def _with_errors(
-    found: Sequence[tuple[float, tuple[Difference, ...], str, _Shift]],
-) -> list[NodeEffect]:
+def _with_errors(found: Sequence[_Found]) -> list[NodeEffect]:
     """Return shifts with the error of typical times.
 
     The runs around one time show it too little: a busy week or another load among them makes it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,6 +99,10 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
         problems.append(Problem(str(path), 2, 1, message))
     if problems:
         raise ConfigError(sorted(problems, key=lambda problem: problem.line))
+    return _material(cases, figure)
+
+
+def _material(cases: Mapping[str, Iterable[GoodRun]], figure: Judged) -> Material:
     histories = [
         CaseHistory(
             case=name,
@@ -160,21 +164,25 @@ def _check_direction(path: Path, what: str, figure: Judged, *, rates: bool) -> N
 
 
 def _of_table(path: Path, text: str, _: Judged) -> Iterator[_Result]:
-    # Grafana writes a column for each series.
     table = DelimitedText(str(path), text, ["time"])
-    names = [name for name in table.names if name.casefold() not in ("time", *_OPTIONAL)]
-    single = "value" in (name.casefold() for name in names)
-    unknown = [name for name in names if single and name.casefold() != "value"]
-    if unknown or not names:
-        message = f"unknown column {unknown[0][:50]!r}" if unknown else "missing column 'value'"
-        step = "name the columns time, value, environment and case"
-        raise ConfigError([Problem(str(path), 1, 1, f"{message}; {step}")])
+    names = _value_columns(path, table)
     for row in table.records(MAX_RUNS + 1):
         cells = {name.casefold(): cell for name, cell in row.cells.items()}
         case, environment = (cells[n].text if n in cells else "" for n in ("case", "environment"))
         for name in names:
-            series = "" if single else name
+            series = "" if name.casefold() == "value" else name
             yield _Result(cells["time"], row.cells[name], case or series, environment)
+
+
+def _value_columns(path: Path, table: DelimitedText) -> list[str]:
+    """Return the columns with values: `value`, or one of each case, as Grafana writes them."""
+    names = [name for name in table.names if name.casefold() not in ("time", *_OPTIONAL)]
+    others = [name for name in names if name.casefold() != "value"]
+    if names and len(others) in (0, len(names)):
+        return names
+    message = f"unknown column {others[0][:50]!r}" if others else "missing column 'value'"
+    step = "name the columns time, value, environment and case"
+    raise ConfigError([Problem(str(path), 1, 1, f"{message}; {step}")])
 
 
 def _of_commits(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
@@ -185,10 +193,7 @@ def _of_commits(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
         if tool := str(run.get("tool", "")):
             _check_direction(path, f"tool {tool}", figure, rates=tool in _RATES)
         for result in run["benches"]:
-            time, value = (
-                TextCell(str(run["date"]), line, 1),
-                TextCell(str(result["value"]), line, 1),
-            )
+            time, value = (TextCell(str(text), line, 1) for text in (run["date"], result["value"]))
             yield _Result(time, value, str(result["name"]), "")
 
 
