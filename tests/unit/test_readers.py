@@ -75,7 +75,7 @@ PLACES: Final = {
         guest/recipe.py:script provision/grafana.py:shipped_dashboards
         provision/scrape.py:prometheus_files version.py:commit
         pvebench_lab/references/library.py:published
-        pvebench_lab/references/library.py:ReferenceLibrary.get web/responses.py:_read_static
+        pvebench_lab/references/library.py:Library.get web/responses.py:_read_static
         web/server.py:sections
     """,
     OWN: """

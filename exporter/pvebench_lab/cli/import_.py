@@ -22,7 +22,7 @@ from pvebench.fields import MAX_NAMED
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench_lab.references.columns import ColumnMapping
 from pvebench_lab.references.delimited import Decimal
-from pvebench_lab.references.library import PUBLISHED, ReferenceLibrary, published, read_file
+from pvebench_lab.references.library import PUBLISHED, Library, published, read_file
 
 decimal_option = click.option(
     "--decimal",
@@ -86,11 +86,11 @@ def references(
     mapping = _column_mapping(options.pop("columns"), options.pop("units"), options.pop("decimal"))
     if mapping is not None and not sources:
         raise click.UsageError("--column requires a file; pass the file")
-    library = ReferenceLibrary(read_settings(**options).state / "references")
+    directory = read_settings(**options).state / "references"
     if name is not None and len(sources) != 1:
         raise click.UsageError("--name requires exactly one file")
     imported = [
-        _read(library, text, name=name, date=date, mapping=mapping)
+        _read(directory, text, name=name, date=date, mapping=mapping)
         for text in sources or sorted(PUBLISHED)
     ]
     contradictions = [row for series in imported for row in series.contradictions()]
@@ -117,12 +117,7 @@ def _column_mapping(
 
 
 def _read(
-    library: ReferenceLibrary,
-    text: str,
-    *,
-    name: str | None,
-    date: str | None,
-    mapping: ColumnMapping | None,
+    directory: Path, text: str, *, name: str | None, date: str | None, mapping: ColumnMapping | None
 ) -> ReferenceSeries:
     path = Path(text)
     if text in PUBLISHED and not path.exists():
@@ -139,7 +134,7 @@ def _read(
             err=True,
         )
         series = replace(series, date=modified)
-    library.keep(series)
+    Library().keep(directory, series)
     return series
 
 

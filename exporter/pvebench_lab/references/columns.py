@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.consistency import Figures
@@ -23,6 +24,8 @@ from pvebench_lab.references.delimited import (
     decimal_of,
     last_digit_step,
 )
+
+T = TypeVar("T")
 
 # Case matters: Mb/s can mean bits or bytes, and KB/s 1000 or 1024 bytes per second. Both are
 # rejected; the error lists the unambiguous units.
@@ -186,16 +189,19 @@ class _Reader:
 
     def row(self, record: TextRow) -> ReferenceRow:
         cells = {name: record.cells[header] for name, header in self.headers.items()}
-        match: dict[str, str | int | None] = {}
-        for name in (name for name in TEXTS if name in cells and cells[name].text):
-            try:
-                match[name] = plain_word(name, cells[name].text)
-            except ValueError as error:
-                raise cell_error(self.file, cells[name], str(error)) from error
+        match: dict[str, str | int | None] = {
+            name: self._parsed(cell, partial(plain_word, name))
+            for name, cell in cells.items()
+            if name in TEXTS and cell.text
+        }
         if "rw" in match:
             match.setdefault("tool", "fio")
-        counts = {name: self._whole(cells[name]) for name in (*COUNTS, "bs") if name in cells}
-        match |= {name: count for name, count in counts.items() if count is not None}
+        counts = {
+            name: self._parsed(cell, parse_size)
+            for name, cell in cells.items()
+            if name in (*COUNTS, "bs") and cell.text
+        }
+        match |= counts
         values, figures = self._values(cells, counts.get("bs"))
         place: dict[str, str] = {name: cells[name].text for name in TEXTS if name in cells}
         if "case" in cells:
@@ -204,11 +210,10 @@ class _Reader:
             line=record.line, place=place, match=match, values=values, figures=tuple(figures)
         )
 
-    def _whole(self, cell: TextCell) -> int | None:
-        if not cell.text:
-            return None
+    def _parsed(self, cell: TextCell, parse: Callable[[str], T]) -> T:
+        """Return the value of a cell. Raises ConfigError with its position."""
         try:
-            return parse_size(cell.text)
+            return parse(cell.text)
         except ValueError as error:
             raise cell_error(self.file, cell, str(error)) from error
 
@@ -219,7 +224,7 @@ class _Reader:
         steps: dict[tuple[str, str], float] = {}
         for name, factor in self.factors.items():
             cell = known[name]
-            value = self._number(cell)
+            value = self._parsed(cell, self._number)
             if value is None:
                 continue
             key = NUMBERS[plain_field(name)][0], self._direction(name, known)
@@ -228,13 +233,10 @@ class _Reader:
         sides = dict.fromkeys(side for _, side in values)
         return values, [_figures(side, values, steps, block) for side in sides]
 
-    def _number(self, cell: TextCell) -> float | None:
-        try:
-            value = decimal_number(cell.text, self.decimal)
-        except ValueError as error:
-            raise cell_error(self.file, cell, str(error)) from error
+    def _number(self, text: str) -> float | None:
+        value = decimal_number(text, self.decimal)
         if value is not None and value < 0:
-            raise cell_error(self.file, cell, f"{cell.text!r} is below 0, which is impossible")
+            raise ValueError(f"{text!r} is below 0, which is impossible")
         return value
 
     def _direction(self, name: str, known: Mapping[str, TextCell]) -> str:

@@ -21,7 +21,7 @@ from pvebench.config.document import message_of, shown
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, StoreError, ToolFailed
 from pvebench.files import read_text
 from pvebench.model.consistency import Figures
-from pvebench.model.reference_series import ReferenceRow, ReferenceSeries
+from pvebench.model.reference_series import ReferenceRow, ReferenceSeries, ReferenceSource
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Direction
 from pvebench.workloads.fio import Fio
@@ -49,18 +49,16 @@ _STEP: Final = (
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class ReferenceLibrary:
-    """Series of this installation: the shipped ones and those in `directory`."""
+class Library(ReferenceSource):
+    """The published tables, and series that were imported to a directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    shipped = frozenset(PUBLISHED)
 
-    def names(self) -> list[str]:
-        """Return the names of all series."""
-        own = (path.stem for path in self._directory.glob("*.json"))
-        return sorted({*PUBLISHED, *own})
+    def names(self, directory: Path) -> list[str]:
+        imported = (path.stem for path in directory.glob("*.json"))
+        return sorted({*PUBLISHED, *imported})
 
-    def keep(self, series: ReferenceSeries) -> Path:
+    def keep(self, directory: Path, series: ReferenceSeries) -> Path:
         """Write a series under its name, replacing an older one of that name; return the file.
 
         Raises:
@@ -71,49 +69,37 @@ class ReferenceLibrary:
                 f"{series.name} is the name of a table that is shipped with pvebench",
                 next_step="choose another name with --name",
             )
-        path = self._path(series.name)
+        path = _path(directory, series.name)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(_plain(series), indent=1) + "\n", "utf-8")
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         return path
 
-    def get(self, name: str) -> ReferenceSeries:
-        """Return a series by its name. Raises StoreError if it does not exist."""
+    def get(self, directory: Path, name: str) -> ReferenceSeries:
         if name in PUBLISHED:
             return published(name)
-        path = self._path(name)
+        path = _path(directory, name)
         try:
             return _from_plain(json.loads(path.read_text("utf-8")))
         except OSError as error:
             raise StoreError(
-                f"no reference series {name}; available: {', '.join(self.names())}",
+                f"no reference series {name}; available: {', '.join(self.names(directory))}",
                 next_step="import one: pvebench import FILE --name NAME",
             ) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"{path} is damaged: {error}", next_step="import it again") from error
 
-    def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise StoreError(
-                f"{shown(name)!r} is not a valid name of a series",
-                cause="a name has letters, digits, '.', '_', '-'; the first is a letter or digit",
-                next_step="choose another name with --name",
-            )
-        return self._directory / f"{name}.json"
 
-
-class Library:
-    """`model.reference_series.ReferenceSource` of the published tables and imported series."""
-
-    shipped = frozenset(PUBLISHED)
-
-    def names(self, directory: Path) -> list[str]:
-        return ReferenceLibrary(directory).names()
-
-    def get(self, directory: Path, name: str) -> ReferenceSeries:
-        return ReferenceLibrary(directory).get(name)
+def _path(directory: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise StoreError(
+            f"{shown(name)!r} is not a valid name of a series",
+            cause="a name has letters, digits, '.', '_', '-'; the first is a letter or digit",
+            next_step="choose another name with --name",
+        )
+    return directory / f"{name}.json"
 
 
 def _plain(series: ReferenceSeries) -> dict[str, Any]:
@@ -197,30 +183,38 @@ def fio_rows(report: Report) -> Iterator[ReferenceRow]:
         groups.setdefault(key, []).append(job)
     together = Counter(group for group, *_ in groups)
     for (group, _, name), jobs in groups.items():
-        job_options = jobs[0].get("job options")
-        options = {**report.options, **(job_options if isinstance(job_options, dict) else {})}
-        texts = {key: str(value) for key, value in options.items()}
-        match, unmatched = _fio_match(texts)
-        if together[group] > 1:
-            match, unmatched = {}, "ran at the same time as other jobs"
-        figures = [each for each in (*Direction, "mixed") if _sum(jobs, each, "iops")]
-        if figures == ["mixed"]:
-            match, unmatched = {}, "its reads and writes are reported together"
-        shares = {part: number(jobs[0], f"{part}_cpu") for part in ("usr", "sys")}
-        block = _block(texts.get("bs", ""))
-        yield ReferenceRow(
-            line=0,
-            place={"table": name, "rw": texts.get("rw", "")},
-            match=match,
-            unmatched=unmatched if figures else "no completed operation",
-            values={key: value for each in figures for key, value in _fio_values(jobs, each)},
-            figures=tuple(_fio_figures(jobs, each, block) for each in figures),
-            cpu={part: share / 100 for part, share in shares.items() if share is not None},
-        )
+        yield _fio_row(name, jobs, report, alone=together[group] == 1)
 
 
-def _fio_match(texts: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+def _fio_row(
+    name: str, jobs: Sequence[Mapping[str, Any]], report: Report, *, alone: bool
+) -> ReferenceRow:
+    job_options = jobs[0].get("job options")
+    options = {**report.options, **(job_options if isinstance(job_options, dict) else {})}
+    texts = {key: str(value) for key, value in options.items()}
+    directions = [each for each in (*Direction, "mixed") if _sum(jobs, each, "iops")]
+    match, unmatched = _fio_match(texts, directions, alone=alone)
+    shares = {part: number(jobs[0], f"{part}_cpu") for part in ("usr", "sys")}
+    block = _block(texts.get("bs", ""))
+    return ReferenceRow(
+        line=0,
+        place={"table": name, "rw": texts.get("rw", "")},
+        match=match,
+        unmatched=unmatched if directions else "no completed operation",
+        values={key: value for each in directions for key, value in _fio_values(jobs, each)},
+        figures=tuple(_fio_figures(jobs, each, block) for each in directions),
+        cpu={part: share / 100 for part, share in shares.items() if share is not None},
+    )
+
+
+def _fio_match(
+    texts: Mapping[str, str], directions: Sequence[str], *, alone: bool
+) -> tuple[dict[str, Any], str]:
     """Return the parameters of the same workload in a pack; without one, the reason."""
+    if directions == ["mixed"]:
+        return {}, "its reads and writes are reported together"
+    if not alone:
+        return {}, "ran at the same time as other jobs"
     try:
         options = Fio.options.model_validate(pack_options(texts, direct=False))
     except ValidationError as error:

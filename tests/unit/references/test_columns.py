@@ -19,7 +19,7 @@ from pvebench_lab.references.delimited import (
     decimal_of,
     last_digit_step,
 )
-from pvebench_lab.references.library import ReferenceLibrary
+from pvebench_lab.references.library import Library
 
 Captured = pytest.CaptureFixture[str]
 GERMAN = """\
@@ -252,7 +252,7 @@ def test_import_takes_a_spreadsheets_file_and_keeps_it(tmp_path: Path, capsys: C
     assert run_cli(["import", str(table), *mapping, "--format=json", *state]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["line"], row["table"], row["rules"]) == (4, "Alt; vom Vorjahr", ["rate"])
-    assert len(ReferenceLibrary(tmp_path / "s" / "references").get("meine").rows) == 3
+    assert len(Library().get(tmp_path / "s" / "references", "meine").rows) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError, StoreError
 from pvebench.workloads.fio import FioOptions
-from pvebench_lab.references.library import PUBLISHED, ReferenceLibrary, published, read_file
+from pvebench_lab.references.library import PUBLISHED, Library, published, read_file
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 Captured = pytest.CaptureFixture[str]
@@ -124,7 +124,7 @@ def test_import_prints_what_contradicts_itself_as_data(tmp_path: Path, capsys: C
         "rw": "randread",
     }
     assert row["reasons"] == ["read: 1000 IOPS x 4096 bytes = 4096000 bytes/s, not 409600"]
-    kept = ReferenceLibrary(tmp_path / "s" / "references").get("mine")
+    kept = Library().get(tmp_path / "s" / "references", "mine")
     assert len(kept.rows) == 2
     assert kept.contradictions()[0]["line"] == 3
 
@@ -140,10 +140,10 @@ def test_json_of_fio_is_a_series_of_its_jobs(tmp_path: Path) -> None:
     series = read_file(GOLDEN / "randread.json", name="x", date="2026-11-21")
     assert series.rows[0].values["iops", "read"] > 0
     assert series.contradictions() == []
-    library = ReferenceLibrary(tmp_path)
-    library.keep(series)
-    assert library.get("x") == series
-    assert "x" in library.names()
+    library = Library()
+    library.keep(tmp_path, series)
+    assert library.get(tmp_path, "x") == series
+    assert "x" in library.names(tmp_path)
 
 
 def _job(**changed: Any) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def test_fios_json_is_dated_by_itself_and_not_by_its_file(tmp_path: Path, capsys
     copied.write_text((GOLDEN / "randread.json").read_text("utf-8"), "utf-8")
     os.utime(copied, (0, 0))
     assert run_cli(["import", str(copied), "--state", str(tmp_path)]) == 0
-    assert ReferenceLibrary(tmp_path / "references").get("copied").date == "2026-11-21"
+    assert Library().get(tmp_path / "references", "copied").date == "2026-11-21"
     assert capsys.readouterr().err == ""
 
 
@@ -234,7 +234,7 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
     made.write_text(f'{{{stamp} "jobs": [{{"read": {{"iops": 1, "bw_bytes": 9}}}}]}}', "utf-8")
     os.utime(made, (1_500_000_000, 1_500_000_000))
     assert run_cli(["import", str(made), "--state", str(tmp_path)]) == 0
-    assert ReferenceLibrary(tmp_path / "references").get("made").date == "2017-07-14"
+    assert Library().get(tmp_path / "references", "made").date == "2017-07-14"
     said = "contains no date; using its modification date 2017-07-14"
     assert said in capsys.readouterr().err
 
@@ -276,11 +276,11 @@ def test_a_file_of_no_known_form_is_reported_with_its_place(
 
 
 def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_reported(tmp_path: Path) -> None:
-    library = ReferenceLibrary(tmp_path)
+    library = Library()
     with pytest.raises(StoreError, match="is shipped with pvebench"):
-        library.keep(published("raid-2017"))
+        library.keep(tmp_path, published("raid-2017"))
     with pytest.raises(StoreError, match="no reference series nobody; available: bus-format-2012"):
-        library.get("nobody")
+        library.get(tmp_path, "nobody")
 
 
 def test_every_shipped_table_has_as_many_rows_to_compare_with_as_it_had() -> None:
