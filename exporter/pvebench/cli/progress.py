@@ -35,33 +35,19 @@ from pvebench.store.records import StoredRun
 # --- Progress: a live bar on a terminal, plain lines elsewhere.
 
 
-class ProgressLines:
-    """Prints one line per finished run."""
+class Progress:
+    """Prints a line per finished run, on a terminal above a bar with the current case and the ETA.
 
-    def __init__(self, console: Console, statuses: Statuses) -> None:
+    Args:
+        logged: whether the log has each run; then only a terminal gets lines.
+    """
+
+    def __init__(self, console: Console, statuses: Statuses, *, logged: bool = False) -> None:
         self._console = console
         self._statuses = statuses
-
-    def __call__(self, run: Run) -> None:
-        """Print the result of a run."""
-        statuses = self._statuses()
-        own = next(status for status in statuses if status.node == run.case.scenario.node)
-        line = run_line(run, own, name_node=len(statuses) > 1)
-        self._console.print(line, highlight=False, soft_wrap=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
-
-class ProgressLive(ProgressLines):
-    """The same lines, above a bar with the current case and the ETA."""
-
-    def __init__(self, console: Console, statuses: Statuses) -> None:
-        super().__init__(console, statuses)
-        self._live = Live(
+        self.live = console.is_terminal
+        self.lines = self.live or not logged
+        self._bar = Live(
             get_renderable=self._view, console=console, refresh_per_second=4, transient=True
         )
 
@@ -69,26 +55,23 @@ class ProgressLive(ProgressLines):
         now = datetime.now(UTC)
         return Group(*(line for status in self._statuses() for line in live_view(status, now)))
 
+    def __call__(self, run: Run) -> None:
+        """Print the result of a run."""
+        if self.lines:
+            statuses = self._statuses()
+            of_node = next(status for status in statuses if status.node == run.case.scenario.node)
+            line = run_line(run, of_node, name_node=len(statuses) > 1)
+            self._console.print(line, highlight=False, soft_wrap=True)
+
     def __enter__(self) -> Self:
-        self._live.start()
+        if self.live:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the bar; the lines stay."""
-        self._live.stop()
-
-
-class NoProgress(ProgressLines):
-    """No lines: the log has each run."""
-
-    def __call__(self, run: Run) -> None:
-        """Ignore the result."""
-
-
-def make_progress(console: Console, statuses: Statuses, *, logged: bool = False) -> ProgressLines:
-    """Return live progress on a terminal, and lines elsewhere unless runs are `logged`."""
-    kind = ProgressLive if console.is_terminal else NoProgress if logged else ProgressLines
-    return kind(console, statuses)
+        if self.live:
+            self._bar.stop()
 
 
 def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text:
@@ -192,11 +175,11 @@ class Terminal:
         """Print a line."""
         self._console.print(line)
 
-    def progress(self, statuses: Statuses) -> ProgressLines:
+    def progress(self, statuses: Statuses) -> Progress:
         """Return live progress on a terminal, and lines or the log elsewhere."""
         context = click.get_current_context(silent=True)
         level = context.find_root().params.get("log_level") if context else None
-        return make_progress(self._console, statuses, logged=level in {"info", "debug"})
+        return Progress(self._console, statuses, logged=level in {"info", "debug"})
 
 
 def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> None:

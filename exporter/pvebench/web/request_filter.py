@@ -140,10 +140,6 @@ _BCRYPT_BYTES: Final = 72
 """Maximum length of a password; bcrypt and htpasswd ignore the rest."""
 
 
-class TooManyLogins(Exception):
-    """Too many logins are waiting; this one is not checked."""
-
-
 class Logins:
     """Password checks with a cache of successful logins, so that scrapes are cheap.
 
@@ -160,7 +156,7 @@ class Logins:
         """Return whether an Authorization header has the name and password of a user.
 
         Raises:
-            TooManyLogins: the login was not checked.
+            Refused: too many logins are waiting; this one was not checked.
         """
         credentials = _credentials(header)
         if credentials is None:
@@ -185,7 +181,7 @@ class Logins:
 
     async def _fits(self, password: bytes, expected: bytes) -> bool:
         if self._waiting >= MAX_WAITING:
-            raise TooManyLogins
+            raise _later("too many logins at once", 1)
         self._waiting += 1
         try:
             async with self._one_at_a_time:
@@ -253,13 +249,10 @@ class RequestFilter:
             raise _later("too many requests (rate_limit)", seconds)
         if not config.users:
             return
-        try:
-            header = request.headers.get("authorization", "")
-            if await self._logins.admits(config.users, header):
-                request.scope[_USER] = (_credentials(header) or ("",))[0]
-                return
-        except TooManyLogins as error:
-            raise _later("too many logins at once", 1) from error
+        header = request.headers.get("authorization", "")
+        if await self._logins.admits(config.users, header):
+            request.scope[_USER] = (_credentials(header) or ("",))[0]
+            return
         raise Refused(
             401,
             "authentication required",

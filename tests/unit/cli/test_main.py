@@ -20,14 +20,7 @@ from rich.console import Console
 
 from pvebench import cli as commands
 from pvebench.cli.main import COMMANDS, GROUPS, cli, run_cli
-from pvebench.cli.progress import (
-    NoProgress,
-    ProgressLines,
-    ProgressLive,
-    conclude,
-    make_progress,
-    result_text,
-)
+from pvebench.cli.progress import Progress, conclude, result_text
 from pvebench.config.settings import schema_text
 from pvebench.drivers.linux.procfs import total_memory
 from pvebench.errors import CycleIncomplete
@@ -430,10 +423,10 @@ def test_a_run_that_is_not_ok_shows_why_and_only_numbers_that_are_published(
 
 def test_a_terminal_has_both_with_v(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
-    assert type(make_progress(console, list, logged=True)) is ProgressLive
+    terminal = Progress(console, list, logged=True)
+    assert (terminal.live, terminal.lines) == (True, True)
     piped = Console(file=io.StringIO())
-    assert type(make_progress(piped, list, logged=True)) is NoProgress
-    assert type(make_progress(piped, list)) is ProgressLines
+    assert [Progress(piped, list, logged=logged).lines for logged in (True, False)] == [False, True]
 
 
 def test_check_fails_if_the_vms_need_more_memory_than_the_machine_has(
