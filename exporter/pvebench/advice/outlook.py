@@ -317,7 +317,8 @@ def baseline_lines(outlook: Outlook) -> Iterator[str]:
 def _unready_lines(cases: Sequence[CaseNeed]) -> Iterator[str]:
     if noisy := [case for case in cases if case.size is not None]:
         worst = max(noisy, key=lambda case: case.size or 0.0)
-        yield f"Too noisy for {SIZE:.0%}: {count_text(len(noisy), 'case')}, such as {worst.name}."
+        count = count_text(len(noisy), "case")
+        yield f"Too noisy for {SIZE:.0%}: {count}, such as {worst.name}; raise `runtime`."
     if unknown := len(cases) - len(noisy):
         yield f"Noise unknown, too few runs: {count_text(unknown, 'case')}."
 

@@ -133,7 +133,7 @@ def _upcoming(worker: dict[str, Any], now: datetime) -> str:
         return f"{worker['node']} retries: {worker['fault']}"
     first = next(iter(worker["upcoming"]), None)
     due = first["expected_start"] if first else worker["next_due"]
-    name = first["case"] if first else f"a case on {worker['node']}"
+    name = f"{first['case'] if first else 'a case'} on {worker['node']}"
     if due is None:
         return ""
     left = (datetime.fromisoformat(due) - now).total_seconds()

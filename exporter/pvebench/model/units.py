@@ -156,6 +156,18 @@ def show_seconds(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def show_span(seconds: float) -> str:
+    """Format a duration in seconds in its largest unit: `12 s`, `3 min`, `5 h`, `2 days`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 2 * DAY:
+        return f"{whole // 3600} h"
+    return f"{round(whole / DAY)} days"
+
+
 def show_latency(seconds: float) -> str:
     """Return a latency for people, with three digits: `905 µs`, `6.32 ms`, `1.79 s`."""
     for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms"), (1.0, "s")):

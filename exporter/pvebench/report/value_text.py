@@ -13,7 +13,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.figures import DEVICE_SHARE, FIGURES, OPERATION_TIME, was_canceled
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import Phase, State
-from pvebench.model.units import DAY, show_bytes, show_latency, show_rate
+from pvebench.model.units import show_bytes, show_latency, show_rate, show_span
 from pvebench.model.workload import Direction
 from pvebench.store.store import Store
 
@@ -86,18 +86,6 @@ def show_spread(ratio: float) -> str:
 def show_age(seconds: float) -> str:
     """Format an age in seconds in its largest unit: `3 min ago`."""
     return f"{show_span(seconds)} ago"
-
-
-def show_span(seconds: float) -> str:
-    """Format a duration in seconds in its largest unit: `12 s`, `3 min`, `5 h`, `2 days`."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h"
-    return f"{whole // int(DAY)} days"
 
 
 def show_moment(moment: datetime) -> str:

@@ -408,7 +408,8 @@ class Result:
         variations = [s.value for s in every if s.metric in _VARIATIONS]
         worst = max(variations, default=0.0)
         if all(enough) and worst > conduct.noisy_ratio:
-            self.demote(Outcome.NOISY, f"interval variation {_over(worst, conduct.noisy_ratio)}")
+            variation = f"interval variation {_over(worst, conduct.noisy_ratio)}"
+            self.demote(Outcome.NOISY, f"{variation}; raise `runtime`, or reduce other load")
 
 
 def _over(value: float, limit: float) -> str:

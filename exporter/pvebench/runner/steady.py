@@ -95,13 +95,15 @@ class Settled:
             return (
                 f"unknown whether steady after {self.seconds:.0f} s: no I/O counters for the volume"
             )
-        text = f"not steady after {self.seconds:.0f} s"
-        if self.found is None:
-            return text
-        return (
-            f"{text}: in the last window the rate has a range of {self.found.range_ratio:.0%} and "
-            f"a slope of {self.found.slope_ratio:+.0%} of its mean"
+        seen = (
+            ""
+            if self.found is None
+            else (
+                f": in the last window the rate has a range of {self.found.range_ratio:.0%} and "
+                f"a slope of {self.found.slope_ratio:+.0%} of its mean"
+            )
         )
+        return f"not steady after {self.seconds:.0f} s{seen}; raise `limit` of `steady`"
 
 
 def settle(

@@ -12,7 +12,7 @@ from pvebench.analysis.change import Candidate, Change, Difference, Match, Move,
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import LOADS
 from pvebench.model.judged import Judged
-from pvebench.model.units import DAY
+from pvebench.model.units import show_span
 
 _FACTS: Final[Mapping[str, str]] = {
     "pve": "pve-manager",
@@ -89,8 +89,7 @@ def _ending(change: Change) -> str:
         return ""
     if change.end is None:
         return " [no longer confirmed]"
-    days = (change.end - change.begin) / DAY
-    after = f"{days:.0f} days" if days >= 2 else f"{24 * days:.0f} h"
+    after = show_span(change.end - change.begin)
     return f" [resolved {datetime.fromtimestamp(change.end, UTC):%Y-%m-%d} after {after}]"
 
 

@@ -43,7 +43,7 @@ NOT_COUNTED: Final = {
         "in host memory",
     ),
     Exclusion.WARM: ("may read from host memory", "~", "warm cache"),
-    Exclusion.NOISY: ("noisy", "!", "noisy runs only"),
+    Exclusion.NOISY: ("noisy runs only; raise `runtime`", "!", "noisy runs only"),
     Exclusion.HOST: ("", "", "no VM"),
     Exclusion.LXC: ("", "", "no VM"),
     Exclusion.DISTURBED: ("", "", "not ranked"),

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.metric_verdict import count_text
-from pvebench.model.units import DAY
+from pvebench.model.units import DAY, show_span
 
 LEAST_SECONDS: Final = DAY
 OVERDUE: Final = 2.5
@@ -60,6 +59,6 @@ def _outages(report: NodeReport) -> Iterator[Outage]:
 
 def outage_text(outage: Outage) -> str:
     """Return `pve3 had no results for 7 days, from 2026-10-16 to 2026-10-23`."""
-    days = count_text(round((outage.end - outage.begin) / DAY), "day")
+    span = show_span(outage.end - outage.begin)
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (outage.begin, outage.end))
-    return f"{outage.node or 'history'} had no results for {days}, from {begin:%F} to {end:%F}"
+    return f"{outage.node or 'history'} had no results for {span}, from {begin:%F} to {end:%F}"

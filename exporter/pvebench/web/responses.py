@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pvebench import __version__
+from pvebench.model.units import show_span
 from pvebench.report.html import templates_of
 from pvebench.report.value_text import (
     definition_texts,
@@ -23,7 +24,6 @@ from pvebench.report.value_text import (
     sample_rows,
     show_age,
     show_moment,
-    show_span,
     show_when,
     without_secrets,
 )

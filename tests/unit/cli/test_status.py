@@ -86,7 +86,7 @@ def test_a_running_service_reports_what_it_measures(
         assert tuple(json.loads(capsys.readouterr().out)) == NAMES
     assert shown["running"].startswith("lab is idle")
     assert "(process " in shown["running"]
-    assert shown["next"] == f"{simulation.worker._queue[0].slug} is due"
+    assert shown["next"] == f"{simulation.worker._queue[0].slug} on lab is due"
 
 
 def test_a_process_that_does_not_answer_is_named(tmp_path: Path, capsys: Captured) -> None:

@@ -334,8 +334,8 @@ def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
     ("variation", "reason"),
     [
         (0.5, ""),
-        (0.504, "interval variation 50.4% exceeds 50.0%"),
-        (0.52, "interval variation 52% exceeds 50%"),
+        (0.504, "interval variation 50.4% exceeds 50.0%; raise `runtime`, or reduce other load"),
+        (0.52, "interval variation 52% exceeds 50%; raise `runtime`, or reduce other load"),
     ],
 )
 def test_a_variation_just_above_the_limit_reads_as_more(variation: float, reason: str) -> None:

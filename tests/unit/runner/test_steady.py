@@ -89,6 +89,7 @@ def test_a_rate_that_never_settles_is_measured_and_said_to_be_not_steady(
     run = simulation.recorder.runs[0]
     assert run.outcome is Outcome.NOT_STEADY
     assert run.reason.startswith("not steady after 30")
+    assert run.reason.endswith("; raise `limit` of `steady`")
     assert "iops" in {sample.metric for sample in run.samples}
     record = simulation.store.cases().get(run.case.key)
     assert record is not None

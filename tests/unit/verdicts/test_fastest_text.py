@@ -373,7 +373,7 @@ def test_noisy_runs_never_win_and_do_not_count() -> None:
     assert order(contest.places) == ["scsi.raw.none", "virtio.raw.none"]
     assert [(one.exclusion, one.runs) for one in contest.excluded] == [(Exclusion.NOISY, 0)]
     assert [one.runs for one in contest.places] == [4, 4]
-    assert "; excluded: noisy." in contest_text(contest, after_cycles)
+    assert "; excluded: noisy runs only; raise `runtime`." in contest_text(contest, after_cycles)
 
 
 def test_an_emulated_cpu_has_no_fastest_configuration() -> None:

@@ -66,6 +66,6 @@ def test_without_runs_there_is_no_outage() -> None:
     assert outages(report([5])) == ()
 
 
-def test_one_day_is_one_day() -> None:
+def test_less_than_two_days_are_hours() -> None:
     text = outage_text(Outage("pve3", 0.0, 1.4 * 86400))
-    assert text.startswith("pve3 had no results for 1 day, ")
+    assert text.startswith("pve3 had no results for 33 h, ")

@@ -359,13 +359,13 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
 
 def test_closed_changes_are_a_table_with_begin_and_duration(tmp_path: Path) -> None:
     results = Results(TemporaryStore(tmp_path / "pvebench.db", simulated=False))
-    resolved = replace(FINDING, state="resolved", end=FINDING.begin + 30 * 86400)
+    resolved = replace(FINDING, state="resolved", end=FINDING.begin + 30.6 * 86400)
     accepted = replace(FINDING, state="accepted", begin=FINDING.begin - 86400)
     verdicts = Verdicts(changes=(replace(FINDING, id="o"), resolved, accepted))
     view = index_view(results.now, [], UPGRADE_START, verdicts)
     page = said(render("index.html", page=view, simulated=False, here="/"))
     assert "2 closed changes" in page
-    first = page.index("1970-04-11 30 days a, b, c and 1 more are 18% slower since ")
+    first = page.index("1970-04-11 31 days a, b, c and 1 more are 18% slower since ")
     assert (
         page.index("1 open change") < first < page.index("1970-04-10 accepted a, b, c and 1 more")
     )

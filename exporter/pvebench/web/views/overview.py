@@ -16,8 +16,9 @@ from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
+from pvebench.model.units import show_span
 from pvebench.model.write_cost import cost_lines
-from pvebench.report.value_text import show_span, show_when, state_text
+from pvebench.report.value_text import show_when, state_text
 from pvebench.store.current import View
 from pvebench.verdicts.fastest_text import (
     latest_operation_lines,
