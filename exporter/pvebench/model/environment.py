@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import total_ordering
-from itertools import zip_longest
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -112,14 +111,10 @@ class Version:
         self._key = (number, _split(upstream), _split(revision))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and not self < other and not other < self
+        return isinstance(other, Version) and self._key == other._key
 
     def __lt__(self, other: Version) -> bool:
-        own, others = self._key, other._key
-        if own[0] != others[0]:
-            return own[0] < others[0]
-        order = _compare(own[1], others[1]) or _compare(own[2], others[2])
-        return order < 0
+        return self._key < other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -138,13 +133,18 @@ def _number(digits: str) -> Number:
     return len(plain), plain
 
 
+_END: Final = ((0,), _number(""))
+"""End of a version. A part that begins with a `~` is before it, any other not."""
+
+
 def _split(text: str) -> Parts:
-    matches = _PARTS.findall(text)
-    return tuple(
-        (tuple(_weight(letter) for letter in letters), _number(digits))
-        for letters, digits in matches
+    """Return the parts and two ends: the first part can be equal to one, without letters."""
+    parts = [
+        ((*map(_weight, letters), 0), _number(digits))
+        for letters, digits in _PARTS.findall(text)
         if letters or digits
-    )
+    ]
+    return (*(parts if parts != [_END] else ()), _END, _END)
 
 
 def _weight(letter: str) -> int:
@@ -152,16 +152,6 @@ def _weight(letter: str) -> int:
     if letter == "~":
         return -1
     return ord(letter) if letter.isalpha() else ord(letter) + 256
-
-
-def _compare(first: Parts, second: Parts) -> int:
-    for part, other in zip_longest(first, second, fillvalue=((), _number(""))):
-        for left, right in zip_longest(part[0], other[0], fillvalue=0):
-            if left != right:
-                return -1 if left < right else 1
-        if part[1] != other[1]:
-            return -1 if part[1] < other[1] else 1
-    return 0
 
 
 def storage_fact(storage: str, option: str) -> str:
