@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from pvebench.model.definition import Definition
 
@@ -99,7 +99,10 @@ class Durability:
         """Return the result of `to_json`."""
         data = json.loads(text)
         for kind in ("killed", "power"):
-            data[kind] = tuple(_survival(row) for row in data[kind])
+            data[kind] = tuple(
+                Survival(**row | {"sync": Sync(row["sync"]), "touch": Touch(row["touch"])})
+                for row in data[kind]
+            )
         return cls(**{**data, "finished": datetime.fromisoformat(data["finished"])})
 
 
@@ -155,15 +158,6 @@ def durable_by(definition: Definition, measured: Durability | None) -> Durable:
     if definition.ignores_flushes or (measured and not measured.durable):
         return Durable.NO
     return Durable.MEASURED if measured and measured.power else Durable.BY_DESIGN
-
-
-def _survival(row: Mapping[str, Any]) -> Survival:
-    return Survival(
-        sync=Sync(row["sync"]),
-        touch=Touch(row["touch"]),
-        written=row["written"],
-        found=row["found"],
-    )
 
 
 def durability_key(options: Mapping[str, str]) -> str:

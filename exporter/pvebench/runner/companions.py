@@ -13,12 +13,19 @@ from typing import Final, cast
 
 from pvebench.errors import DriverError
 from pvebench.model import figures
-from pvebench.model.figures import VMS_BOOT_TIME, VMS_FAIRNESS, VMS_SLOWEST, VMS_VARIATION, rates
+from pvebench.model.figures import (
+    IOPS_VARIATION,
+    VMS_BOOT_TIME,
+    VMS_FAIRNESS,
+    VMS_SLOWEST,
+    VMS_VARIATION,
+    rates,
+)
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import FurtherVm, Hypervisor, Operation, Progress, Site
 from pvebench.model.run import Sample
 from pvebench.model.status import Phase
-from pvebench.model.volume import BlockCounters
+from pvebench.model.volume import BlockCounters, sum_of
 from pvebench.model.workload import Case
 from pvebench.runner.measure import finish_job, read_logs, stop_job
 from pvebench.runner.prepare import Evidence, Ready, ReportPhase, Setup
@@ -151,13 +158,8 @@ class Team:
         tool = TOOLS[case.workload.tool]
         each = [own, *(self._together.outputs() if self._together else [])]
         parsed = [tool.parse(case.workload, *output) for output in each]
-        totals = [sum(rates(one.samples).values()) for one in parsed]
-        varied = [
-            s.value
-            for one in parsed
-            for s in one.samples
-            if s.metric == figures.IOPS_VARIATION.name
-        ]
+        totals = [sum(rates(result.samples).values()) for result in parsed]
+        varied = [s.value for result in parsed for s in IOPS_VARIATION.of(result.samples)]
         logs = {name: "".join(of_one.get(name, "") for _, of_one in each) for name in own[1]}
         return (merge_reports([output for output, _ in each]), logs), [
             *(VMS_VARIATION.sample(value) for value in sorted(varied)[-1:]),
@@ -236,11 +238,9 @@ class Neighbor:
 
 def with_bins(case: Case) -> Case:
     """Return the workload whose output has the bins that several VMs' outputs need."""
-    return (
-        case
-        if case.workload.vms == 1
-        else replace(case, workload=replace(case.workload, histogram=True))
-    )
+    if case.workload.vms == 1:
+        return case
+    return replace(case, workload=replace(case.workload, histogram=True))
 
 
 def fairness(rates: Sequence[float]) -> float:
@@ -266,16 +266,8 @@ class _Counters:
     def counters(self) -> BlockCounters | None:
         """Return the sums; None if one VM has none."""
         counted = [vm.counters() for vm in self._vms]
-        counters = [block_counters for block_counters in counted if block_counters is not None]
-        if len(counters) < len(counted):
-            return None
-        names = BlockCounters.__dataclass_fields__
-        return BlockCounters(
-            **{
-                name: sum(getattr(block_counters, name) for block_counters in counters)
-                for name in names
-            }
-        )
+        known = [counters for counters in counted if counters is not None]
+        return sum_of(known) if len(known) == len(counted) else None
 
     def statistics(self) -> str:
         """Return those of the benchmark VM."""

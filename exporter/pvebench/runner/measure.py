@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, MutableMapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Final
 
 from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
@@ -231,16 +230,15 @@ def run_job(
         ToolStuck: it did not end within its deadline.
     """
     _prepare(guest, job)
-    start = partial(guest.start, job.argv)
     try:
         for argv in job.prepare:
             _run_preparation(site, guest, job, argv)
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
         if job.timed:
-            measured = _watch_window(site, guest, job, start, window, report)
+            measured = _watch_window(site, guest, job, window, report)
         else:
-            measured = _watch_whole(site, guest, job, start, report)
+            measured = _watch_whole(site, guest, job, report)
     except (WorkloadError, Invalid):
         _clean_up(guest, job)
         raise
@@ -249,12 +247,7 @@ def run_job(
 
 
 def _watch_window(
-    site: Site,
-    guest: Guest,
-    job: Job,
-    start_tool: Callable[[], int],
-    window: Window,
-    report: Callable[[Phase, float], None],
+    site: Site, guest: Guest, job: Job, window: Window, report: Callable[[Phase, float], None]
 ) -> Measured:
     """Measure a window within the job.
 
@@ -262,7 +255,7 @@ def _watch_window(
     which takes seconds under emulation, is not counted as load.
     """
     clock = site.clock
-    pid = start_tool()
+    pid = guest.start(job.argv)
     begun = clock.monotonic()
     report(Phase.RAMP, window.ramp_seconds)
     activity = Activity(begun, begun)
@@ -288,17 +281,13 @@ def _watch_window(
 
 
 def _watch_whole(
-    site: Site,
-    guest: Guest,
-    job: Job,
-    start_tool: Callable[[], int],
-    report: Callable[[Phase, float], None],
+    site: Site, guest: Guest, job: Job, report: Callable[[Phase, float], None]
 ) -> Measured:
     """Measure a job from its start to its end: its duration is part of its result."""
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
     report(Phase.MEASURE, 0.0)
     begun = site.clock.monotonic()
-    pid = start_tool()
+    pid = guest.start(job.argv)
     deadline = site.clock.monotonic() + job.deadline_seconds
     ended = wait_for_end(site, guest, pid, deadline=deadline)
     activity = Activity(begun, site.clock.monotonic())

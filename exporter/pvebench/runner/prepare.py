@@ -145,8 +145,11 @@ class Setup:
         elif self._contents.holds(volume, scenario.layout):
             return
         plain = replace(scenario, disk=scenario.disk.past_cache)
-        ready = self._switch(plain, report)
-        if difference := mismatch(plain, ready.attachment):
+        self._fill_through(self._switch(plain, report), report)
+
+    def _fill_through(self, ready: Ready, report: ReportPhase) -> None:
+        """Prepare the content of a volume through another disk than that of the case."""
+        if difference := mismatch(ready.scenario, ready.attachment):
             raise Invalid(f"mismatch of the disk for the fill: {difference}")
         self._prepare(ready, report)
         counted = self._site.hypervisor.counters()
@@ -171,12 +174,7 @@ class Setup:
         """Fill the volume, as a disk without snapshots, and take the snapshots of its chain."""
         if not self._contents.holds(volume, scenario.layout):
             plain = replace(scenario, disk=scenario.disk.past_cache.unchained)
-            ready = self._attach(volume, plain, report)
-            if difference := mismatch(plain, ready.attachment):
-                raise Invalid(f"mismatch of the disk for the fill: {difference}")
-            self._prepare(ready, report)
-            counted = self._site.hypervisor.counters()
-            self._cooling += counted.write_bytes if counted is not None else 0
+            self._fill_through(self._attach(volume, plain, report), report)
             self._ready = None
             self._site.hypervisor.detach()
         report(Phase.ATTACH)
