@@ -99,12 +99,8 @@ class AxesBase(Strict):
 
 
 if TYPE_CHECKING:
-
-    class Options(OptionsBase):
-        """Disk options, each at most once, for `fixed`, `exclude` and `variants`."""
-
-    class Axes(AxesBase):
-        """Swept options."""
+    Options = OptionsBase
+    Axes = AxesBase
 
 else:  # the type checker cannot see through create_model
     Options = create_model(
@@ -188,9 +184,7 @@ class EntryBase(Strict):
 
 
 if TYPE_CHECKING:
-
-    class Entry(EntryBase):
-        """One entry, with a field for each tool."""
+    Entry = EntryBase
 
 else:  # the type checker cannot see through create_model
     Entry = create_model(
