@@ -194,7 +194,7 @@ PUBLISH = $(if $(KEY),--key '$(KEY)') $(if $(URL),--url '$(URL)') $(if $(EARLIER
 	$(if $(filter no,$(IMAGES)),--no-image)
 release: venv-run ## build the release files of the commit into DIST, twice, and compare them; KEY= signs, see docs/releasing.md (needs git, dpkg-deb, apt-utils, gpg, the package index; Docker, or IMAGES=no)
 	@$(BIN)/python scripts/publish.py '$(DIST)' --check $(PUBLISH)
-	@echo 'pvebench: building everything twice takes about ten minutes on two cores'
+	@echo 'pvebench: builds everything twice, which takes some minutes'
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
 	@$(BIN)/python scripts/release_page.py '$(DIST)' $(if $(KEY),'$(URL)')

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
             wait_for_page(shown, exporter.port)
             announce(exporter, services, layout)
             print(f"database in    {layout.state}/simulated, which commands need as --state")
-            print("               with the data of Prometheus 1.6 GiB; to remove: make clean ALL=1")
+            print("               to remove it and the data of Prometheus: make clean ALL=1")
             print(f"ready after {time.monotonic() - begun:.0f} s; all results are simulated")
             sys.stdout.flush()
             if options.check:

@@ -12,6 +12,7 @@ from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.model.metric import Metric
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.report.html import templates_of
+from pvebench.sanitize import printable
 from pvebench.verdicts.change_text import change_of
 from pvebench_fleet.across_sites import FleetEffect
 from pvebench_fleet.hub.fleet_view import (
@@ -32,7 +33,8 @@ def page(overview: Overview, compared: Compared, *, name: str, now: float) -> st
         (case.site, case.key, f"{case.direction} {case.metric}", _ratio(case.change))
         for case in overview.worst
     ]
-    return _TEMPLATES.get_template("fleet.html").render(
+    return _rendered(
+        "fleet.html",
         name=name,
         compared=compared,
         sites=[*_rows(_site_row, overview.sites, now)],
@@ -44,12 +46,18 @@ def page(overview: Overview, compared: Compared, *, name: str, now: float) -> st
 def site_page(view: SiteView, *, now: float) -> str:
     """Return the page of one site as HTML; `now` in UNIX seconds."""
     changes = [(severity, _ago(begin, now), text) for severity, begin, text in view.changes]
-    return _TEMPLATES.get_template("site.html").render(
+    return _rendered(
+        "site.html",
         name=view.site.name,
         sites=[_site_row(view.site, now)],
         changes=changes,
         cases=[_case_row(case, now) for case in view.cases],
     )
+
+
+def _rendered(template: str, **content: object) -> str:
+    # Names and texts are a site's: characters that reverse or hide text are no part of a page.
+    return printable(_TEMPLATES.get_template(template).render(**content))
 
 
 def _case_row(case: CaseLine, now: float) -> tuple[str, ...]:

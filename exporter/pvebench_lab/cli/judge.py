@@ -88,7 +88,9 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
         if len(problems) >= MAX_PROBLEMS:
             break
     if empty:
-        click.echo(f"{path}: left out, no value or 0: lines {named(empty)}", err=True)
+        click.echo(
+            f"{path}: left out, no value or 0: lines {named([*dict.fromkeys(empty)])}", err=True
+        )
     latest = max((point.time for points in cases.values() for point in points), default=0.0)
     if latest > datetime.now(UTC).timestamp() + DAY:
         shown = f"{datetime.fromtimestamp(latest, UTC):%Y-%m-%d}"

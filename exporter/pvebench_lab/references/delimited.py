@@ -162,7 +162,7 @@ class Decimal(StrEnum):
     COMMA = "comma"
 
 
-_NOTHING: Final = frozenset({"", "-", "–", "n/a", "na", "nan", "null", "none"})
+_NOTHING: Final = frozenset({"", "-", "–", "n/a", "na", "nan", "null", "none", "undefined"})
 """Cell texts that mean no number."""
 _GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?!\d))")
 """Spaces and apostrophes between thousands, valid with every decimal mark."""

@@ -106,6 +106,11 @@ _TOOL = _DATA_JS.replace("{", "{{").replace("}", "}}").replace('"date"', '"tool"
         ("time,value\n1740787200000,9\n1740787200,9", {"mine": [9, 9]}, ""),
         ('"Time","Value"\n"2025-03-01 00:00:00","9"\n', {"mine": [9]}, ""),
         ("sep=,\nTime,a,b\n2025-03-01 00:00:00,9,\n", {"a": [9]}, "no value or 0: lines 3"),
+        (
+            "Time,a,b\n2025-03-01,undefined,undefined\n2025-03-01 00:00:01,8,null\n",
+            {"a": [8]},
+            "no value or 0: lines 2, 3\n",
+        ),
         ("\n\ntime,value\n2025-03-01,9\n", {"mine": [9]}, ""),
         ("time;value\n2025-03-01;100,5\n", {"mine": [100.5]}, ""),
         ("time;value\n2025-03-01;1.234\n2025-03-01;1,5", {"mine": [1234, 1.5]}, ""),

@@ -66,6 +66,13 @@ def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
     assert re.search(r"<td>site00</td><td>-\d\.\d% \(-\d\.\d% to -\d\.\d%\)</td>", text)
 
 
+def test_no_site_reverses_or_hides_text_on_the_page() -> None:
+    site = replace(GRAZ, name="a\u202ezarg\u2066\u200b")
+    text = page(replace(OVERVIEW, sites=[site]), Compared(), name="f\u202eleet", now=NOW)
+    assert "zarg" in text
+    assert text.isprintable()
+
+
 def test_metrics_have_help_escaped_labels_and_every_name() -> None:
     text = metrics(OVERVIEW, Compared())
     assert 'pvebench_hub_site_info{site="graz",state="held"} 1.0\n' in text
