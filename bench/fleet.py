@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import psycopg
 
 from pvebench.model.run import Sample, Unit
-from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.wire import Head, pack, shape_of

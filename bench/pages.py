@@ -25,7 +25,7 @@ from pvebench.store.current import PlannedCase, Results
 from pvebench.store.store import Store
 from pvebench.web.api import results_data
 from pvebench.web.responses import render
-from pvebench.web.views.overview import index_view
+from pvebench.web.views.pages import index_view
 
 CASES, RUNS, ROUNDS = 1350, 120, 9
 EVERY = timedelta(hours=6)

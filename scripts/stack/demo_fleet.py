@@ -35,8 +35,8 @@ from pvebench_fleet import connection, push
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages
-from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import upgrades
+from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.wire import Limits

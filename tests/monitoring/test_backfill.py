@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
-from pvebench.metrics.changes import collect_changes
+from pvebench.metrics.results import collect_changes
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.service.publisher import page_of

@@ -10,7 +10,7 @@ from pvebench.scheduler.plan import Assignment
 from pvebench.store.store import Store
 from pvebench_fleet.connection import new_process
 from pvebench_fleet.fleet_log import FleetLog
-from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import Limits

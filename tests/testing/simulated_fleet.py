@@ -19,8 +19,7 @@ from typing import Any, Protocol
 from pvebench.errors import HubUnreachable
 from pvebench.model.run import Sample, Unit
 from pvebench_fleet.fleet_log import FIRST, LogPosition, fold
-from pvebench_fleet.hub.door import Door
-from pvebench_fleet.hub.rules import STEP, Batch, Holder, SiteRow, State, Transaction, release
+from pvebench_fleet.hub.rules import STEP, Batch, Door, Holder, SiteRow, State, Transaction, release
 from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import Limits, Position, RunLine
 

@@ -23,7 +23,7 @@ from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import LEAST_JUDGED, milestones
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import change_data, verdicts_data
-from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
+from pvebench.web.views.pages import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 
 # --- Response types.

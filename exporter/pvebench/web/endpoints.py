@@ -32,8 +32,7 @@ from pvebench.web.responses import (
     render,
 )
 from pvebench.web.views import case_url
-from pvebench.web.views.details import advice_blocks, case_view, run_view
-from pvebench.web.views.overview import chosen_storage, index_view
+from pvebench.web.views.pages import advice_blocks, case_view, chosen_storage, index_view, run_view
 
 FRESH_SECONDS: Final = 2
 """Maximum age of a cached page, regardless of the number of clients."""

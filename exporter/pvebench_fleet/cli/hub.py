@@ -106,7 +106,7 @@ def serve(
     """Take the results of sites until SIGTERM or Ctrl-C."""
     with _opened(url, DOOR) as database:
         from pvebench_fleet.hub.app import has_little_space, make_app  # noqa: PLC0415 # with the extra
-        from pvebench_fleet.hub.door import Door  # noqa: PLC0415 # likewise
+        from pvebench_fleet.hub.rules import Door  # noqa: PLC0415 # likewise
 
         door = Door(database.begin, _step)
         app = make_app(door, database, lambda: disk is not None and has_little_space(disk))
@@ -248,7 +248,7 @@ def prune(url: str, keep_months: int, write: bool) -> None:
 def doctor(context: click.Context, url: str) -> None:
     """Check the hub: PostgreSQL, sites, judging. Exits with code 1 on a critical finding."""
     with _opened(url) as database:
-        from pvebench_fleet.hub.doctor import findings  # noqa: PLC0415 # only with the extra
+        from pvebench_fleet.hub.fleet_view import findings  # noqa: PLC0415 # only with the extra
 
         found = [*findings(database.overview(), database.settings(), time.time())]
     for level, text in found:

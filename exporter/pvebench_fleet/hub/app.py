@@ -24,10 +24,9 @@ from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.web.request_filter import is_in, user_of
 from pvebench.web.responses import security_headers
-from pvebench_fleet.hub.door import Door
 from pvebench_fleet.hub.fleet_view import Compared, compared
 from pvebench_fleet.hub.pages import metrics, page, site_page
-from pvebench_fleet.hub.rules import SiteBusy
+from pvebench_fleet.hub.rules import Door, SiteBusy
 from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
 from pvebench_fleet.hub.store.site_transaction import SiteUnknown
 

@@ -22,9 +22,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
-from pvebench.metrics.changes import change_kind
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
-from pvebench.metrics.results import collect_verdicts
+from pvebench.metrics.results import change_kind, collect_verdicts
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.metric import NODE, Metric
 from pvebench.model.run import Run

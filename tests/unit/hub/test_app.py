@@ -21,7 +21,7 @@ from pvebench_fleet import connection
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import make_app
-from pvebench_fleet.hub.door import Door
+from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
 from pvebench_fleet.wire import Limits
 from testing.hub_requests import HELLO, TOKENS, ask

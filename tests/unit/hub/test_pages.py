@@ -15,7 +15,6 @@ from pvebench.model.environment import Affected, KnownIssue
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
-from pvebench_fleet.hub.doctor import findings
 from pvebench_fleet.hub.fleet_view import (
     BEHIND_SECONDS,
     NO_SITE_SECONDS,
@@ -27,6 +26,7 @@ from pvebench_fleet.hub.fleet_view import (
     Overview,
     WorstCase,
     compared,
+    findings,
     upgrades,
 )
 from pvebench_fleet.hub.pages import METRICS, metrics, page
@@ -70,7 +70,7 @@ def test_no_site_reverses_or_hides_text_on_the_page() -> None:
     site = replace(GRAZ, name="a\u202ezarg\u2066\u200b")
     text = page(replace(OVERVIEW, sites=[site]), Compared(), name="f\u202eleet", now=NOW)
     assert "zarg" in text
-    assert text.isprintable()
+    assert text.replace("\n", "").isprintable()
 
 
 def test_metrics_have_help_escaped_labels_and_every_name() -> None:

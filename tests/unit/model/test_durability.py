@@ -25,7 +25,7 @@ from pvebench.model.durability import (
 )
 from pvebench.store.current import Results
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.web.views.details import case_view
+from pvebench.web.views.pages import case_view
 from testing.durabilities import DURABLE
 from testing.metrics_page import snapshot_of
 from testing.packs import ROOT, SMALL, write_pack

@@ -16,7 +16,7 @@ from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.run import Outcome, Run
 from pvebench.report.table import csv_text, of_pass, result_rows
 from pvebench.scheduler.due_cases import Passes
-from pvebench.web.views.details import case_view, run_view
+from pvebench.web.views.pages import case_view, run_view
 from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulations import Simulation, simulate

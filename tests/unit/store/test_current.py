@@ -37,8 +37,7 @@ from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
-from pvebench.web.views.details import case_view
-from pvebench.web.views.overview import index_view
+from pvebench.web.views.pages import case_view, index_view
 from testing.families import families_of
 from testing.packs import quick
 from testing.simulated_site import lively

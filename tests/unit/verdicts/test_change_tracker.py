@@ -13,7 +13,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, Difference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.metric_verdict import Verdict, VerdictState
-from pvebench.metrics.changes import MAX_CLOSED, MAX_SHOWN, collect_changes
+from pvebench.metrics.results import MAX_CLOSED, MAX_SHOWN, collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.sanitize import MAX_LETTERS, one_line
 from pvebench.store.changes import Decision, KnownChange, note_notified
@@ -32,7 +32,7 @@ from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.verdicts.overall_state import headline, summary
 from pvebench.verdicts.verdict_updates import VerdictService
-from pvebench.web.views.overview import open_changes
+from pvebench.web.views.pages import open_changes
 from testing.captured_logs import captured_logs
 from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 

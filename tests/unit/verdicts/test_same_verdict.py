@@ -19,7 +19,7 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.step_groups import find_changes
 from pvebench.cli.verdict import Recorded, show_verdicts
-from pvebench.metrics.changes import collect_changes
+from pvebench.metrics.results import collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.model.judged import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
@@ -31,7 +31,7 @@ from pvebench.verdicts.change_text import BRIEF, sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.verdicts.overall_state import headline, standing, verdicts_data
-from pvebench.web.views.overview import index_view
+from pvebench.web.views.pages import index_view
 from testing.changes import DAY, START, upgrade
 from testing.stores import TemporaryStore
 

@@ -19,7 +19,7 @@ from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import contests, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
-from pvebench.web.views.overview import index_view
+from pvebench.web.views.pages import index_view
 from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulated_results import case

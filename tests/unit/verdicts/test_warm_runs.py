@@ -22,7 +22,7 @@ from pvebench.report.table import result_rows
 from pvebench.store.current import PlannedCase, Results, View, read_trends
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.ranking import Exclusion, contests
-from pvebench.web.views.details import case_view
+from pvebench.web.views.pages import case_view
 from testing.families import families_of
 from testing.packs import quick
 from testing.stores import TemporaryStore

@@ -29,7 +29,7 @@ from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.responses import render
-from pvebench.web.views.overview import WorkerView, index_view, worker_view
+from pvebench.web.views.pages import WorkerView, index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS
 from testing import http_client
 from testing.changes import FINDING, upgrade

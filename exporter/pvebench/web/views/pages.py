@@ -1,4 +1,7 @@
-"""The page at `/` as values of its template: changes, tables, runs with issues. Pure."""
+"""Values for the templates of the pages: `/`, a case, a run, advice.
+
+Free of side effects except reading the store.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Final
 from urllib.parse import quote
 
-from pvebench.advice.recommendation import recommendations
-from pvebench.advice.sentences import PURPOSES, first_sentence
+from pvebench.advice.recommendation import Recommendation, recommendations
+from pvebench.advice.sentences import PURPOSES, advice_lines, first_sentence, heading, newest_runs
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
+from pvebench.model.durability import durable_of
+from pvebench.model.figures import warm_text
 from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.units import show_span
 from pvebench.model.write_cost import cost_lines
-from pvebench.report.value_text import show_when, state_text
-from pvebench.store.current import View
+from pvebench.report.value_text import environments, in_order, show_value, show_when, state_text
+from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.store.records import Point
+from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import (
     latest_operation_lines,
     milestone_text,
@@ -32,8 +40,8 @@ from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.overall_state import calm, standing
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web.views import case_url
-from pvebench.web.views.charts import year_chart
-from pvebench.web.views.tables import is_stale, tables_view
+from pvebench.web.views.charts import changed_facts, chart, year_chart
+from pvebench.web.views.tables import is_stale, numbers_of, tables_view
 
 # --- Open and closed changes, and the storages to choose from.
 
@@ -248,3 +256,90 @@ def _advice(workers: Sequence[WorkerView], now: datetime) -> str:
         "No results yet, and nothing is running. Start measuring with “pvebench serve”. "
         "“pvebench check” lists missing parts, “pvebench plan” the due cases."
     )
+
+
+# --- A case, a run, and advice.
+
+CHART_RUNS: Final = 300
+LISTED_RUNS: Final = 50
+
+
+def case_view(store: Store, content: View, key: str, now: datetime) -> SimpleNamespace | None:
+    """Return the values of `case.html`; None if the case is neither planned nor has runs."""
+    definition, state = content.definition(key), content.cases.get(key)
+    if definition is None:
+        return None
+    trend = read_trends(store, {key: definition}, limit=CHART_RUNS).get(key, Trend())
+    points, names = trend.points, environments(store)
+    current = content.current()[definition.place]
+    changes = (change.text for change in content.definition_changes() if change.key == key)
+    return SimpleNamespace(
+        definition=definition,
+        durable=durable_of(definition, content.durability),
+        now=now,
+        meant=next(changes, ""),  # the earlier definition, if it changed
+        replaced_by="" if current == key else case_url(current),
+        numbers=numbers_of(content.trends.get(key)),
+        chart=chart(points, MAIN_METRICS[trend.metric], changes=_changes(points, names))
+        if points
+        else None,
+        good=None if state is None else state.good,
+        warm=warm_text(state.good.samples) if state and state.good else "",
+        runs=store.runs(limit=LISTED_RUNS, case_key=key),
+        values=_values_by_run(trend.metric, points),
+        environments={digest: facts["environment"] for digest, facts in names.items()},
+    )
+
+
+def run_view(store: Store, number: int) -> SimpleNamespace | None:
+    """Return the values of `run.html`; None if the run does not exist."""
+    run = store.run(number)
+    if run is None:
+        return None
+    environment = environments(store).get(run.environment, {})
+    evidence = in_order(store.evidence(number))
+    return SimpleNamespace(run=run, environment=environment, evidence=evidence)
+
+
+def _values_by_run(metric: str, points: Sequence[Point]) -> dict[int, str]:
+    by_run: dict[int, list[str]] = {}
+    for point in points:
+        text = f"{point.direction} {show_value(point.value, MAIN_METRICS[metric])}"
+        by_run.setdefault(point.run, []).append(text)
+    return {number: ", ".join(texts) for number, texts in by_run.items()}
+
+
+def _changes(
+    points: Sequence[Point], names: Mapping[str, Mapping[str, str]]
+) -> list[tuple[datetime, str]]:
+    """Return the environment changes between runs: (time, changed facts)."""
+    none: Mapping[str, str] = {}
+    return [
+        (
+            after.finished,
+            changed_facts(names.get(before.environment, none), names.get(after.environment, none)),
+        )
+        for before, after in pairwise(points)
+        if before.environment != after.environment
+    ]
+
+
+def advice_blocks(
+    view: View, store: Store, verdicts: Verdicts
+) -> list[tuple[str, list[str], list[Link]]]:
+    """Return heading, sentences and the cases that they rest on, for each storage and purpose."""
+    return [
+        (heading(advised), [*advice_lines(advised, newest_runs(store))], _compared_cases(advised))
+        for advised in recommendations(view, regressions=verdicts.regressions)
+    ]
+
+
+def _compared_cases(advised: Recommendation) -> list[Link]:
+    """Return name and URL path of the compared cases."""
+    choices = dict.fromkeys((advised.chosen, advised.default or advised.chosen))
+    places = [place for choice in choices for place in choice.places]
+    return [(_name(place.definition), case_url(place.key)) for place in places]
+
+
+def _name(case: Definition) -> str:
+    return f"{configuration_text(case)}: {workload_text(case)}"
