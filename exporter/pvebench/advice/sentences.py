@@ -12,6 +12,7 @@ from pvebench.analysis.difference import JointDifference
 from pvebench.model import figures
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Durability, Survival, Sync, durable_by
+from pvebench.model.figure import Values
 from pvebench.model.units import show_latency
 from pvebench.store.current import main_metric
 from pvebench.store.records import StoredRun
@@ -92,25 +93,17 @@ def cost_of(choice: Choice, runs_of: RunsOf) -> Cost:
 
 
 def _cpu(run: StoredRun) -> float | None:
-    cores = {
-        sample.part: sample.value
-        for sample in run.samples
-        if sample.metric == figures.HOST_CPU.name
-    }
-    rate = sum(
-        sample.value for sample in run.samples if sample.metric == "iops" and sample.direction
-    )
+    cores = Values(run.samples).parts(figures.HOST_CPU)
+    rate = sum(sample.value for sample in figures.IOPS.of(run.samples) if sample.direction)
     used = cores.get("qemu", cores.get("total"))
     return used / rate if used is not None and rate > 0 else None
 
 
 def _tail(run: StoredRun) -> float | None:
-    tails = [
-        sample.value
-        for sample in run.samples
-        if sample.metric == figures.CLAT_PERCENTILE.name and sample.part in ("99.9", "99.90")
-    ]
-    return max(tails, default=None)
+    percentiles = figures.CLAT_PERCENTILE.of(run.samples)
+    return max(
+        (sample.value for sample in percentiles if sample.part in ("99.9", "99.90")), default=None
+    )
 
 
 def heading(advised: Recommendation) -> str:
@@ -135,7 +128,7 @@ def advice_lines(
         yield f"Against the present choice: {gain}. Its run IDs: {ids_text(used.runs)}."
     yield f"Measured: {'; '.join(_levels(advised.chosen))}."
     yield from _others(advised)
-    yield from (text for doubt in advised.doubts if (text := _DOUBTS[doubt]))
+    yield from _doubts(advised)
     yield from _faster_ones(advised)
     yield from _costs(advised, runs_of)
     yield from risk_lines(advised.chosen.definition, advised.durability)
@@ -194,6 +187,14 @@ def _levels(choice: Choice) -> Iterator[str]:
     for place in choice.places:
         level = level_text(main_metric(place.definition), place.level)
         yield f"{level} ({workload_text(place.definition)})"
+
+
+def _doubts(advised: Recommendation) -> Iterator[str]:
+    """Yield the doubts that no other sentence states."""
+    in_gain = advised.gain is not None and advised.gain.low <= 0
+    for doubt in advised.doubts:
+        if (text := _DOUBTS[doubt]) and not (doubt is Doubt.NOISE and in_gain):
+            yield text
 
 
 def _others(advised: Recommendation) -> Iterator[str]:

@@ -220,6 +220,7 @@ def test_a_difference_that_noise_explains_has_no_numbers() -> None:
     one = advice(view_of(results({DEFAULT: 1000, THREAD: 1300}, runs=4, sd=0.25)))
     assert "(not yet known to be faster or slower than the default)" in first_sentence(one)
     assert "95% CI" not in first_sentence(one)
+    assert "Noise" not in text_of(one)  # the first sentence says it
 
 
 @pytest.mark.parametrize(
