@@ -13,7 +13,8 @@ import pytest
 
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.store.state import StateDirectory
+from pvebench.store.instance_lock import holder_of
+from pvebench.store.state import StateDirectory, pause_reason_of
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port
 from testing.stores import TemporaryStore
@@ -89,9 +90,9 @@ def test_pause_and_resume_are_kept_in_the_state_directory(
 ) -> None:
     state = StateDirectory(tmp_path / "state", exclusive=False)
     assert run_cli(["pause", "--config", str(config), "--reason", "kernel update"]) == 0
-    assert state.pause_reason() == "kernel update"
+    assert pause_reason_of(state.path) == "kernel update"
     assert run_cli(["resume", "--config", str(config)]) == 0
-    assert state.pause_reason() == ""
+    assert pause_reason_of(state.path) == ""
     capsys.readouterr()
     run_cli(["resume", "--config", str(config)])
     assert "not paused" in capsys.readouterr().out
@@ -113,13 +114,13 @@ def test_abort_ends_an_instance_in_mid_run_and_leaves_nothing(
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         state = StateDirectory(tmp_path / "state", exclusive=False)
-        while state.holder() != process.pid:
+        while holder_of(state.path) != process.pid:
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
         time.sleep(2)
         assert run_cli(["abort", *options]) == 0
         assert process.wait(timeout=300) == 130
-    assert state.holder() == 0
+    assert holder_of(state.path) == 0
     assert "stopping process" in capsys.readouterr().out
 
 

@@ -14,6 +14,7 @@ from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, DriverError, MachineError, NotOwned
 from pvebench.model.ports import REMAINS
 from pvebench.service.selection import locked_store
+from pvebench.store.instance_lock import holder_of, stop_holder
 from pvebench.store.journal import StoredJournal
 from pvebench.store.state import StateDirectory
 
@@ -29,7 +30,7 @@ def abort(**options: Any) -> None:
     """Stop the running instance immediately and clean up."""
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
-    if holder := state.stop():
+    if holder := stop_holder(state.path):
         click.echo(f"stopping process {holder}")
         _wait_for_end(state, holder)
     with locked_store(settings) as (_, store):
@@ -63,7 +64,7 @@ def _show(lines: list[str], *, left: int) -> None:
 
 def _wait_for_end(state: StateDirectory, holder: int) -> None:
     deadline = time.monotonic() + _ABORT_SECONDS
-    while state.holder() == holder:
+    while holder_of(state.path) == holder:
         if time.monotonic() > deadline:
             raise AlreadyRunning(
                 f"process {holder} did not exit within {_ABORT_SECONDS:.0f} s",
@@ -86,7 +87,7 @@ def pause(reason: str, **options: Any) -> None:
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
     state.pause(" ".join(reason.split()) or "paused by hand")
-    holder = state.holder()
+    holder = holder_of(state.path)
     click.echo(
         f"process {holder} pauses after its current run"
         if holder

@@ -27,7 +27,7 @@ from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnG
 from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
-from pvebench.store.state import StateDirectory
+from pvebench.store.state import StateDirectory, pause_reason_of
 from pvebench.store.store import Store
 
 # --- Guards of a node's cases, from the settings.
@@ -49,7 +49,7 @@ class GuardFactory:
 
     def guards(self, site: Site) -> Sequence[Guard]:
         """Return the guards of `site`, the cheapest first; turns last, because they are held."""
-        guards: list[Guard] = [PauseGuard(self.state.pause_reason)]
+        guards: list[Guard] = [PauseGuard(partial(pause_reason_of, self.state.path))]
         hours = self.settings.quiet()
         if hours is not None:
             guards.append(QuietGuard(hours, self.clock))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from sqlalchemy import Engine, create_engine
@@ -17,7 +16,7 @@ from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
 from pvebench.log import log
 from pvebench.store.backups import connect_read_only
-from pvebench.store.instance_lock import holder_of, lock_instance, stop_holder
+from pvebench.store.instance_lock import lock_instance
 from pvebench.store.journal import journal_details
 from pvebench.store.results import StoredResults
 from pvebench.store.tables import HEAD
@@ -74,18 +73,6 @@ class StateDirectory:
             raise self._not_writable(error) from error
         return True
 
-    def pause_reason(self) -> str:
-        """Return the reason for the pause, empty if there is none."""
-        return pause_reason_of(self.path)
-
-    def holder(self) -> int:
-        """Return the process that uses this directory; 0: none."""
-        return holder_of(self.path)
-
-    def stop(self) -> int:
-        """Send SIGTERM to the process that uses this directory, as `stop_holder`."""
-        return stop_holder(self.path)
-
     def _create(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -126,12 +113,7 @@ class StateDirectory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

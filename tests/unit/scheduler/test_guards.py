@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -23,7 +24,7 @@ from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
-from pvebench.store.state import StateDirectory, stored_at
+from pvebench.store.state import StateDirectory, pause_reason_of, stored_at
 from pvebench.store.store import Store
 from testing.captured_logs import captured_logs
 from testing.families import families_of
@@ -162,7 +163,7 @@ def test_a_stop_while_guards_look_back_loses_no_finished_run(tmp_path: Path) -> 
 
 def test_a_pause_lasts_until_it_is_ended(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state", exclusive=False)
-    simulation = guarded(tmp_path, PauseGuard(state.pause_reason))
+    simulation = guarded(tmp_path, PauseGuard(partial(pause_reason_of, state.path)))
     state.pause("moving house")
     simulation.worker.step()
     for _ in range(3):

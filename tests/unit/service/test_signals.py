@@ -15,6 +15,7 @@ from pathlib import Path
 import pvebench
 from pvebench.service import workers
 from pvebench.service.workers import handle_signals
+from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import StateDirectory
 from testing.packs import QUICK
 
@@ -100,11 +101,11 @@ def test_an_instance_that_is_still_starting_ends_as_one_that_measures(tmp_path: 
     command = [sys.executable, "-m", "pvebench", "run", *options, "--pack", str(QUICK)]
     state = StateDirectory(tmp_path / "s", exclusive=False)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while state.holder() != process.pid:
+        while holder_of(state.path) != process.pid:
             assert process.poll() is None, process.communicate()
         process.terminate()
         assert process.wait(timeout=300) == 130
-    assert state.holder() == 0
+    assert holder_of(state.path) == 0
 
 
 def test_a_signal_is_answered_in_another_thread_before_the_end() -> None:

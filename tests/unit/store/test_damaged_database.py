@@ -26,6 +26,7 @@ from pvebench.errors import AlreadyRunning, StoreError, StoreLost
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.backups import backups_of, copy_database
 from pvebench.store.current import Results
+from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from testing.prometheus import free_port
@@ -260,7 +261,7 @@ def test_a_running_service_whose_state_is_removed_ends_and_says_why(tmp_path: Pa
         text=True,
     ) as process:
         deadline = time.monotonic() + 100
-        while StateDirectory(state, exclusive=False).holder() != process.pid:
+        while holder_of(state) != process.pid:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         time.sleep(2)

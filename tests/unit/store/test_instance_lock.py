@@ -157,7 +157,7 @@ def test_a_holder_in_another_pid_namespace_is_not_signaled(tmp_path: Path) -> No
             assert process.stdout.readline() == "held\n"
             assert holder_of(tmp_path) < 5  # a number that another process has here
             with pytest.raises(AlreadyRunning, match="nothing here proves that it holds"):
-                StateDirectory(tmp_path, exclusive=False).stop()
+                stop_holder(tmp_path)
             assert process.poll() is None
         finally:
             process.kill()
