@@ -23,7 +23,6 @@ from pvebench.runner import measure, prepare
 from pvebench.runner import runner as runner_module
 from pvebench.runner.runner import Runner
 from pvebench.scheduler import due_cases
-from pvebench.scheduler.due_cases import Due
 from pvebench.service.housekeeping import Reloader
 from pvebench.store import instance_lock
 from pvebench.store.current import Results
@@ -224,9 +223,9 @@ def without_deadline() -> AbstractContextManager[Any]:
 def without_a_pause() -> AbstractContextManager[Any]:
     """A case that failed is tried again at once."""
 
-    def due(record: Any, now: datetime, **rules: Any) -> Due:
+    def due(record: Any, now: datetime, **rules: Any) -> datetime | None:
         if record is not None and record.failures_in_row:
-            return Due(now)
+            return now
         return _next_due(record, now, **rules)
 
     return mock.patch.object(due_cases, "next_due", due)
@@ -235,7 +234,7 @@ def without_a_pause() -> AbstractContextManager[Any]:
 def believing_the_clock() -> AbstractContextManager[Any]:
     """A run of the future is waited for. This was pvebench's own until the simulation found it."""
 
-    def due(record: Any, now: datetime, **rules: Any) -> Due:
+    def due(record: Any, now: datetime, **rules: Any) -> datetime | None:
         return _next_due(record, _BEYOND, **rules)
 
     return mock.patch.object(due_cases, "next_due", due)

@@ -68,17 +68,6 @@ BURST_SECONDS: Final = 2e9
 """Lateness after a change of the environment: more than that of a case that never ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """Time of a case's next run. None: it never ran."""
-
-    at: datetime | None
-
-    def late_seconds(self, now: datetime) -> float:
-        """Return how late the case is; negative: not due yet."""
-        return NEVER_RUN_SECONDS if self.at is None else (now - self.at).total_seconds()
-
-
 def next_due(
     record: CaseRecord | None,
     now: datetime,
@@ -87,8 +76,8 @@ def next_due(
     repeats: int = 1,
     spread: bool = False,
     hours: QuietHours | None = None,
-) -> Due:
-    """Return when a case with this history is due.
+) -> datetime | None:
+    """Return when a case with this history is due; None: it never ran.
 
     After a successful run it is due `every_seconds` after its end, with jitter of some hours.
     After a failure it is due after FIRST_RETRY_SECONDS, doubled with each further failure, but
@@ -101,23 +90,23 @@ def next_due(
         hours: quiet hours.
     """
     if record is None:
-        return Due(None)
+        return None
     last = record.last.finished
     if (last - now).total_seconds() > AHEAD_SECONDS:
-        return Due(now)
+        return now
     if record.failures_in_row:
         doublings = min(record.failures_in_row - 1, 20)
         wait = min(every_seconds, FIRST_RETRY_SECONDS * 2**doublings)
-        return Due(last + timedelta(seconds=wait))
+        return last + timedelta(seconds=wait)
     cycles = sum(count for kind, count in record.outcomes.items() if kind.good) // repeats
     wait = wait_seconds(every_seconds, cycles)
     if spread:
         wait = min(wait, LATER_SECONDS)
     at = last + timedelta(seconds=wait)
     if hours is None:
-        return Due(at)
+        return at
     soonest = every_seconds - jitter_seconds(every_seconds)[0]
-    return Due(_measurable(at, last + timedelta(seconds=soonest), hours))
+    return _measurable(at, last + timedelta(seconds=soonest), hours)
 
 
 @lru_cache(maxsize=50_000)
@@ -285,7 +274,7 @@ class CycleSelector:
                 spread=rounds is not None and rounds < ROUNDS + SPREAD,
                 hours=self._hours,
             )
-            late[case.key] = due.late_seconds(now)
+            late[case.key] = NEVER_RUN_SECONDS if due is None else (now - due).total_seconds()
             if rounds is not None and rounds < ROUNDS and not self._has_failed(case):
                 late[case.key] = BURST_SECONDS
         return late

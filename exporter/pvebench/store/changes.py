@@ -62,35 +62,25 @@ class Decisions:
 
     def add(self, decision: Decision) -> None:
         """Store a decision; durable on return."""
-        row = insert(decisions).values(
-            made=decision.made.timestamp(),
-            kind=decision.kind,
-            cases=decision.cases,
-            until=decision.until.timestamp(),
-            reason=decision.reason,
-        )
+        times = {"made": decision.made.timestamp(), "until": decision.until.timestamp()}
         with writing(self._engine) as connection:
-            connection.execute(row)
+            connection.execute(insert(decisions).values(asdict(decision) | times))
 
     def all(self) -> list[Decision]:
         """Return all decisions, oldest first."""
         with reading(self._engine) as connection:
-            rows = connection.execute(select(decisions).order_by(decisions.c.id)).all()
-            return [
-                Decision(
-                    made=datetime.fromtimestamp(row.made, UTC),
-                    kind=row.kind,
-                    cases=row.cases,
-                    until=datetime.fromtimestamp(row.until, UTC),
-                    reason=row.reason,
-                )
-                for row in rows
-            ]
+            rows = connection.execute(select(decisions).order_by(decisions.c.id))
+            return [_decision(row) for row in rows.mappings()]
 
     def count(self) -> int:
         """Return the number of decisions, which grows with every decision."""
         with reading(self._engine) as connection:
             return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
+
+
+def _decision(row: RowMapping) -> Decision:
+    times = {name: datetime.fromtimestamp(row[name], UTC) for name in ("made", "until")}
+    return Decision(kind=row["kind"], cases=row["cases"], reason=row["reason"], **times)
 
 
 Ending = Literal["", "resolved", "accepted", "unconfirmed"]
