@@ -19,8 +19,8 @@ from pvebench.store.records import StoredRun
 
 # --- table: one row per case and direction, in base units ---
 #
-# A row has the values of the latest run, and those of several runs: best and median of all, passes
-# of one cycle.
+# A row has the values of the latest run, and those of several runs: best and median in
+# the current environment, passes of one cycle.
 
 CellValue = str | int | float | None
 """Value of a table cell; None: unknown."""
@@ -258,8 +258,9 @@ def rates(run: StoredRun, direction: str) -> tuple[str, float] | None:
 
 
 def over_runs(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]:
-    """Return the best and the median of all successful runs of a case."""
-    successful = [run for run in history if run.outcome.good]
+    """Return best and median of the successful runs in the environment of the latest one."""
+    good = [run for run in history if run.outcome.good]
+    successful = [run for run in good if run.environment == good[0].environment]
     known = [rate for run in successful if (rate := rates(run, direction)) is not None]
     if not known:
         return {"good_runs": len(successful)}

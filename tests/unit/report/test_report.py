@@ -80,7 +80,7 @@ def html_of(simulation: Simulation, trends: Mapping[str, Trend] | None = None) -
     return report_html(subject, runs)
 
 
-def test_a_row_has_the_newest_run_and_the_best_and_median_of_all(simulation: Simulation) -> None:
+def test_a_row_has_the_newest_run_and_those_of_its_environment(simulation: Simulation) -> None:
     row = next(row for row in rows_of(simulation) if row["bus"] == "virtio")
     assert row["good_runs"] == 3
     case = [
@@ -91,6 +91,9 @@ def test_a_row_has_the_newest_run_and_the_best_and_median_of_all(simulation: Sim
     reached = [s.value for run in case for s in run.samples if s.metric == "iops"]
     assert row["iops"] == reached[-1]
     assert (row["best"], row["median"]) == (max(reached), sorted(reached)[1])
+    latest, *earlier = (run for run in simulation.store.runs() if run.case_key == row["case"])
+    (row,) = result_rows([latest, *(replace(run, environment="old") for run in earlier)])
+    assert (row["good_runs"], row["best"], row["median"]) == (1, reached[-1], reached[-1])
 
 
 def test_a_level_stands_beside_the_number_of_its_runs(simulation: Simulation) -> None:
