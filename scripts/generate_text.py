@@ -22,6 +22,7 @@ from pvebench.model.metric import Metric
 from pvebench_fleet.wire import runs_schema_text
 from pvebench_fleet.wire import schema_text as fleet_schema_text
 from pvebench_lab.cli.durability import table
+from pvebench_lab.windows.powershell import check_script, setup_script
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -132,6 +133,8 @@ FILES = {
         "Pack keys", "[Packs](packs.md) explains the keys.", schema_text("pack")
     ),
     SCRIPT: with_grants((ROOT / SCRIPT).read_text("utf-8")),
+    "docs/windows/check.ps1": check_script(),
+    "docs/windows/setup.ps1": setup_script(),
 }
 
 

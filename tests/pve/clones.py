@@ -92,7 +92,7 @@ class CloneCalls:
             config |= {"description": description} if description else {}
             try:
                 for key in sorted(drives):
-                    copy = self._copy(task, source.volumes, drives[key], number, key in linked)
+                    copy = self._copy_disk(task, source.volumes, drives[key], number, key in linked)
                     config[key] = copy
                     vm.config.clear()
                     vm.config |= config
@@ -123,7 +123,7 @@ class CloneCalls:
                 path = f"/sdn/zones/localnetwork/{bridge}"
                 self.access.need(who, path, ["SDN.Use"])
 
-    def _copy(self, task: Task, volumes: Volumes, drive: str, vmid: int, linked: bool) -> str:
+    def _copy_disk(self, task: Task, volumes: Volumes, drive: str, vmid: int, linked: bool) -> str:
         volid, options = parse(drive)
         storage, _, name = volid.partition(":")
         volumes.storage(storage).activate()

@@ -1005,6 +1005,9 @@ class Cluster(CloneCalls, OperationCalls):
     def post_nodes_qemu_agent_ping(self, who: str, node: str, vmid: str) -> dict[str, Any]:
         return {"result": self._agent(node, vmid, "ping")}
 
+    def get_nodes_qemu_agent_info(self, who: str, node: str, vmid: str) -> dict[str, Any]:
+        return {"result": self._agent(node, vmid, "info")}
+
     def post_nodes_qemu_agent_exec(
         self, who: str, node: str, vmid: str, command: list[str], input_data: str = ""
     ) -> dict[str, Any]:

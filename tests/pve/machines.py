@@ -13,6 +13,10 @@ from typing import Any, Protocol
 
 from pve.drives import parse
 
+AGENT_COMMANDS = (
+    *("guest-ping", "guest-info", "guest-exec", "guest-exec-status", "guest-file-open"),
+    *("guest-file-read", "guest-file-write", "guest-file-close"),
+)
 _Ended = subprocess.CompletedProcess[bytes]
 _BESIDE = ThreadPoolExecutor(max_workers=8)
 """Runs the guests' programs: an agent starts one and answers."""
@@ -158,6 +162,9 @@ class CheapMachine:
         match command:
             case "ping":
                 return {}
+            case "info":  # as `agent.info` of the recordings
+                rows = [{"name": name, "enabled": True} for name in AGENT_COMMANDS]
+                return {"version": "7.2.22", "supported_commands": rows}
             case "exec" | "exec-status" | "file-read" | "file-write" if self.frozen:
                 raise AgentRefusal(
                     f"The command guest-{command} has been disabled: not allowed "

@@ -40,6 +40,7 @@ GET /nodes/{node}/disks/zfs/{name}
 GET /nodes/{node}/qemu
 GET /nodes/{node}/qemu/{vmid}/agent/exec-status
 GET /nodes/{node}/qemu/{vmid}/agent/file-read
+GET /nodes/{node}/qemu/{vmid}/agent/info
 GET /nodes/{node}/qemu/{vmid}/config
 GET /nodes/{node}/qemu/{vmid}/pending
 GET /nodes/{node}/qemu/{vmid}/snapshot

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
+import tree_sitter_pwsh  # type: ignore[import-untyped] # it has no types
+from tree_sitter import Language, Parser
 
 from pvebench.errors import OutputUnreadable
 from pvebench_lab.windows import powershell
@@ -13,10 +17,13 @@ from pvebench_lab.windows.powershell import Line
 
 pytestmark = pytest.mark.lab
 
+DOCS = Path(__file__).parents[2] / "docs/windows"
+
 LINES = {name: line for name, line in vars(powershell).items() if isinstance(line, Line)}
 VALUES = {"number": 1, "filesystem": "NTFS", "letter": "T", "path": "C:/pvebench", "pid": 7}
 CMDLETS = {
     # Names and parameters of Windows PowerShell 5.1 and its Storage module, by its documentation.
+    "Add-MpPreference": {"ExclusionPath", "ErrorAction"},
     "Clear-Disk": {"Number", "RemoveData", "RemoveOEM", "Confirm"},
     "ConvertTo-Json": {"Compress", "Depth", "InputObject"},
     "ForEach-Object": set(),
@@ -28,6 +35,7 @@ CMDLETS = {
     "Get-Partition": {"DiskNumber"},
     "Get-PhysicalDisk": set(),
     "Get-Process": {"Id", "ErrorAction"},
+    "Get-Service": {"ErrorAction"},
     "Get-StorageAdvancedProperty": set(),
     "Get-StorageSetting": set(),
     "Get-Volume": {"DriveLetter"},
@@ -38,11 +46,16 @@ CMDLETS = {
     "Select-Object": set(),
     "Set-Disk": {"Number", "IsReadOnly", "IsOffline"},
     "Set-Partition": {"NewDriveLetter"},
+    "Set-Service": {"StartupType"},
+    "Set-StorageSetting": {"NewDiskPolicy"},
+    "Start-Process": {"Wait"},
+    "Test-Path": set(),
     "Update-HostStorageCache": set(),
     "Where-Object": set(),
 }
 MAX_CHARACTERS = 32_000  # a longer command line than 32,767 is cut silently
-OPERATORS = {"eq", "ne", "f"}
+OPERATORS = {"eq", "ne", "f", "in", "ge", "like", "not"}
+SCRIPTS = {"check": powershell.check_script(), "setup": powershell.setup_script()}
 
 
 def decoded(line: Line) -> str:
@@ -59,7 +72,7 @@ def faults(text: str) -> list[str]:
         if bare.count(first) != bare.count(last)
     ]
     found += ["empty pipe or item"] * bool(re.search(r"\|\s*(\||;|$)|,\s*,|&&|\|\|", bare))
-    for statement in re.split(r"[;|(){}=]", bare):
+    for statement in re.split(r"[;|(){}=\n]", bare):
         words = statement.split()
         if not words or not re.fullmatch(r"[A-Za-z]+-[A-Za-z]+", words[0]):
             continue
@@ -75,6 +88,50 @@ def faults(text: str) -> list[str]:
 @pytest.mark.parametrize("name", LINES)
 def test_a_line_has_known_cmdlets_and_parameters_only(name: str) -> None:
     assert faults(decoded(LINES[name])) == []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_has_known_cmdlets_and_parameters_only(name: str) -> None:
+    text = re.sub(r"^#.*$", "", SCRIPTS[name], flags=re.MULTILINE)
+    assert faults(text) == []
+
+
+def parses(text: str) -> bool:
+    """Return whether the grammar of PowerShell accepts a text; it has no names of cmdlets."""
+    tree = Parser(Language(tree_sitter_pwsh.language())).parse(text.encode())
+    return not tree.root_node.has_error
+
+
+@pytest.mark.parametrize("text", [*map(decoded, LINES.values()), *SCRIPTS.values()])
+def test_the_grammar_of_powershell_accepts_each_line_and_script(text: str) -> None:
+    assert parses(text)
+
+
+@pytest.mark.parametrize("text", ["'a", "(Get-Disk", "if (1) { Get-Disk", "Get-Disk | | Out-Null"])
+def test_the_grammar_of_powershell_finds_a_mistake(text: str) -> None:
+    assert not parses(text)
+
+
+def test_the_scripts_have_each_requirement_of_the_agent() -> None:
+    for need in powershell.REQUIREMENTS.values():
+        assert need.condition in decoded(powershell.SYSTEM)
+        assert need.condition in SCRIPTS["check"]
+        assert need.remedy in SCRIPTS["setup"] or need.remedy.startswith("#")
+
+
+def test_the_answer_file_runs_the_script_and_has_only_known_elements() -> None:
+    """Elements and their order by the reference of the unattended setup; Windows never read it."""
+    space = "{urn:schemas-microsoft-com:unattend}"
+    root = ET.fromstring((DOCS / "autounattend.xml").read_text("utf-8"))
+    passes = [settings.get("pass") for settings in root.iter(f"{space}settings")]
+    assert passes == ["windowsPE", "oobeSystem"]
+    commands = [node.text or "" for node in root.iter(f"{space}CommandLine")]
+    assert commands[-1] == "shutdown /s /t 0"
+    (inside,) = re.findall(r'-Command "(.*)"', commands[0])
+    assert parses(inside)
+    assert "setup.ps1" in inside
+    passwords = {node.findtext(f"{space}Value") for node in root.iter() if "assword" in node.tag}
+    assert len(passwords) == 1
 
 
 @pytest.mark.parametrize("name", LINES)

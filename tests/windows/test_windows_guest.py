@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pvebench.errors import GuestTimeout, OutputUnreadable, SwitchFailed, ToolFailed
+from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.errors import GuestTimeout, OutcomeUnknown, OutputUnreadable, SwitchFailed, ToolFailed
 from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.units import MIB
 from pvebench.model.workload import Workload
@@ -18,7 +19,7 @@ from pvebench.workloads import Target
 from pvebench.workloads.fio import Fio, FioOptions, check_fill, fill_job
 from pvebench.workloads.fio_job import measure_job
 from pvebench_lab.windows import powershell
-from pvebench_lab.windows.windows_guest import LETTER, WORK
+from pvebench_lab.windows.windows_guest import COMMANDS, LETTER, WORK, WindowsGuest
 from windows.conftest import DISK_BYTES, Windows
 
 pytestmark = pytest.mark.lab
@@ -219,8 +220,7 @@ COMPLETE = {
     "Product": "Windows Server 2022 Standard",
     "Build": "20348",
     "Revision": 2700,
-    "FreeKiB": 3_000_000,
-    "Policy": "OfflineAll",
+    "Good": dict.fromkeys(powershell.REQUIREMENTS, True),
     "Drivers": [
         {"Name": "viostor.sys", "Version": "100.101.104.27100"},
         {"Name": "vioscsi.sys", "Version": "100.101.104.27100"},
@@ -244,10 +244,59 @@ def test_the_environment_has_the_versions_of_windows_drivers_and_fio(windows: Wi
 def test_each_thing_that_an_image_lacks_is_named_with_the_line_that_adds_it(
     windows: Windows,
 ) -> None:
-    windows.answer(
-        powershell.SYSTEM, COMPLETE | {"Drivers": [], "Policy": "OnlineAll", "FreeKiB": 9}
-    )
+    windows.answer(powershell.SYSTEM, COMPLETE | {"Good": {}})
     with pytest.raises(SwitchFailed) as lacking:
         windows.guest.facts()
-    for words in ("viostor", "vioscsi", "pnputil", "Set-StorageSetting", "guest.memory"):
-        assert words in str(lacking.value)
+    for need in powershell.REQUIREMENTS.values():
+        assert f"{need.what}: run `{need.remedy}`" in str(lacking.value)
+
+
+class BlockedAgent(Guest):
+    """Agent that may not run programs."""
+
+    def commands(self) -> dict[str, bool]:
+        return {**dict.fromkeys(COMMANDS, True), "guest-exec": False, "guest-file-write": False}
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        raise ToolFailed("The command guest-exec has been disabled for this instance")
+
+
+def test_each_command_that_the_agent_refuses_is_named_before_anything_is_asked() -> None:
+    guest = WindowsGuest(BlockedAgent(), SimulatedClock(START))  # type: ignore[abstract] # the rest is not called
+    with pytest.raises(SwitchFailed, match="block-rpcs") as lacking:
+        guest.facts()
+    assert "command guest-exec: " in str(lacking.value)
+    assert "guest-file-write" in str(lacking.value)
+    assert "guest-file-read" not in str(lacking.value)
+
+
+class DeadAgent(BlockedAgent):
+    """Agent that stops to answer with the start of a program."""
+
+    def start(self, argv: list[str]) -> int:
+        raise OutcomeUnknown("the reply to guest-exec was lost")
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        raise GuestTimeout("taskkill did not end either")
+
+
+def test_a_failed_kill_does_not_hide_the_error_before_it() -> None:
+    guest = WindowsGuest(DeadAgent(), SimulatedClock(START))  # type: ignore[abstract] # the rest is not called
+    with pytest.raises(OutcomeUnknown, match="guest-exec was lost"):
+        guest.start(["fio", "--version"])
+
+
+class SlowAgent(DeadAgent):
+    """Agent whose program does not end."""
+
+    def start(self, argv: list[str]) -> int:
+        return 7
+
+    def poll(self, pid: int) -> Completed | None:
+        return None
+
+
+def test_a_failed_kill_does_not_hide_a_time_limit() -> None:
+    guest = WindowsGuest(SlowAgent(), SimulatedClock(START))  # type: ignore[abstract] # the rest is not called
+    with pytest.raises(GuestTimeout, match=r"fio did not end within 3 s"):
+        guest.run(["fio", "--version"], timeout=3.0)

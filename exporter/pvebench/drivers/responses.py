@@ -118,6 +118,15 @@ def completed(status: Mapping[str, Any], name: str, decode: Callable[[str], byte
     return Completed(exit_code=int(code), stdout=outputs[0], stderr=outputs[1])
 
 
+AGENT_INFO: Final = fields(supported_commands=rows(name=text, enabled=truth))
+"""Response to guest-info."""
+
+
+def enabled_commands(info: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the agent's commands, and whether each is enabled, from AGENT_INFO."""
+    return {str(row["name"]): bool(row["enabled"]) for row in info["supported_commands"]}
+
+
 def kind_of(value: Any) -> str:
     """Return the JSON type of a value, for messages."""
     kinds = {dict: "an object", list: "a list", str: "a string", type(None): "nothing"}

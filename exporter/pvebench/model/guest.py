@@ -50,6 +50,10 @@ class Guest(Protocol):
         """Return facts of a system other than the guest image, for the environment."""
         return {}
 
+    def commands(self) -> Mapping[str, bool]:
+        """Return the agent's commands, and whether each is enabled; empty: unknown."""
+        return {}
+
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         """Run a short program to its end.
 

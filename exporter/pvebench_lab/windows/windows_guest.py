@@ -6,7 +6,8 @@ driver: over the API of Proxmox VE, or over QEMU's virtio-serial port.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pvebench.errors import (
@@ -14,25 +15,27 @@ from pvebench.errors import (
     GuestTimeout,
     OutcomeUnknown,
     OutputUnreadable,
+    PvebenchError,
     SwitchFailed,
     ToolFailed,
 )
 from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.ports import Clock
-from pvebench.model.units import MIB, whole_number
+from pvebench.model.units import whole_number
 from pvebench.workloads.fio_report import read_report
 from pvebench_lab.windows import powershell
-from pvebench_lab.windows.powershell import Line
+from pvebench_lab.windows.powershell import FIO, REQUIREMENTS, Line
 
-FIO: Final = "C:/Program Files/fio/fio.exe"
-"""Place of fio's own installer."""
 TASKKILL: Final = r"C:\Windows\System32\taskkill.exe"
 """Absolute: the agent's search for a program drops a backslash of its path."""
 WORK: Final = "C:/pvebench"
 LETTER: Final = "T"
 DOCS: Final = "see docs/windows.md"
-MIN_FREE: Final = 512 * MIB
-"""Free memory of an idle guest below which it pages during a run."""
+COMMANDS: Final = (
+    *("guest-exec", "guest-exec-status"),
+    *(f"guest-file-{name}" for name in ("open", "read", "write", "close")),
+)
+"""Commands of the agent that a guest needs."""
 _LINE_SECONDS: Final = 60.0
 _FILESYSTEM_SECONDS: Final = 120.0
 _FILESYSTEMS: Final = {"ntfs": "NTFS", "refs": "ReFS"}
@@ -78,7 +81,7 @@ class WindowsGuest(Guest):
         deadline, pause = self._clock.monotonic() + timeout, 0.05
         while (done := self.poll(pid)) is None:
             if self._clock.monotonic() > deadline:
-                self._kill(str(pid))
+                self._try_to_kill("/pid", str(pid))
                 raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
             self._clock.sleep(pause)
             pause = min(0.5, 2 * pause)
@@ -96,7 +99,7 @@ class WindowsGuest(Guest):
             ) from error
         except OutcomeUnknown:
             # It may run: two of them must never measure at the same time.
-            self._client.run([TASKKILL, "/f", "/im", located[0].rpartition("/")[2]])
+            self._try_to_kill("/im", located[0].rpartition("/")[2])
             raise
 
     def poll(self, pid: int) -> Completed | None:
@@ -145,6 +148,11 @@ class WindowsGuest(Guest):
     def _kill(self, pid: str) -> Completed:
         # Without /f, Windows only asks: fio has no window that could answer.
         return self._client.run([TASKKILL, "/f", "/pid", pid])
+
+    def _try_to_kill(self, *program: str) -> None:
+        """Kill a program after an error, which a further one must not hide."""
+        with contextlib.suppress(PvebenchError):
+            self._client.run([TASKKILL, "/f", *program])
 
     def _state(self, pid: str) -> Completed:
         done = self.run(powershell.STUCK.argv(pid=int(pid)), timeout=_LINE_SECONDS)
@@ -238,17 +246,15 @@ class WindowsGuest(Guest):
         Raises:
             SwitchFailed: the image lacks something, with the line that adds it.
         """
+        if blocked := list(_blocked(self._client.commands())):
+            raise _lacking(blocked)  # without them, nothing else can be asked
         system, version = self.line(powershell.SYSTEM), self._fio()
         drivers = {
             str(row["Name"]).lower().removesuffix(".sys"): str(row["Version"] or "").strip()
             for row in system.get("Drivers") or ()
         }
-        lacking = list(missing(system, drivers, version))
-        if lacking:
-            raise SwitchFailed(
-                f"the Windows image lacks: {'; '.join(lacking)}",
-                next_step=f"boot the image, add them and shut it down; {DOCS}",
-            )
+        if lacks := list(_missing(system.get("Good") or {}, version)):
+            raise _lacking(lacks)
         build = f"{system['Build']}.{system['Revision']}"
         release = str(system["Product"])
         if (whole_number(str(system["Build"])) or 0) >= 22000:
@@ -258,7 +264,7 @@ class WindowsGuest(Guest):
             "guest_kernel": f"Windows {build}",
             "windows_build": build,
             "fio": version,
-            **{name: text for name, text in drivers.items() if name in ("viostor", "vioscsi")},
+            **{name: text for name, text in drivers.items() if name in _STORAGE},
             **virtio_win(drivers),
         }
 
@@ -269,6 +275,9 @@ class WindowsGuest(Guest):
             return ""
 
 
+_STORAGE: Final = ("viostor", "vioscsi")
+
+
 def virtio_win(drivers: Mapping[str, str]) -> dict[str, str]:
     """Return the release of virtio-win: 0.1.271 has drivers of version 100.x.104.27100."""
     last = [text.rpartition(".")[2] for name, text in drivers.items() if name in _STORAGE]
@@ -276,25 +285,30 @@ def virtio_win(drivers: Mapping[str, str]) -> dict[str, str]:
     return {"virtio_win": f"0.1.{builds.pop()}"} if len(builds) == 1 else {}
 
 
-_STORAGE: Final = ("viostor", "vioscsi")
+def _missing(good: Mapping[str, Any], fio: str) -> Iterator[str]:
+    """Yield what an image lacks, each with the line that adds it.
+
+    Args:
+        good: name of each requirement -> whether it is met. fio: output of `fio --version`.
+    """
+    met = {**good, "fio": good.get("fio") is True and fio.startswith("fio-")}
+    for name, need in REQUIREMENTS.items():
+        if met.get(name) is not True:
+            yield f"{need.what}: run `{need.remedy}`"
 
 
-def missing(system: Mapping[str, Any], drivers: Mapping[str, str], fio: str) -> list[str]:
-    """Return what an image lacks, each with the command that adds it."""
-    lines = []
-    if not fio.startswith("fio-"):
-        lines.append(f"fio at {FIO}: run `msiexec /i fio-x64.msi /qn`")
-    lines += [
-        f"driver {name}: run `pnputil /add-driver {name}.inf /install` on the virtio-win disc"
-        for name in _STORAGE
-        if name not in drivers
-    ]
-    if system.get("Policy") not in ("OfflineAll", "OfflineShared"):
-        lines.append("new disks stay offline: run `Set-StorageSetting -NewDiskPolicy OfflineAll`")
-    free = (whole_number(str(system.get("FreeKiB") or "")) or 0) << 10
-    if free < MIN_FREE:
-        lines.append(f"free memory, {free // MIB} MiB: set a larger guest.memory in the pack")
-    return lines
+def _blocked(commands: Mapping[str, bool]) -> Iterator[str]:
+    """Yield the commands of the agent that it refuses; none if it lists no commands."""
+    for name in COMMANDS if commands else ():
+        if not commands.get(name):
+            yield f"the agent's command {name}: remove it from block-rpcs in qemu-ga.conf"
+
+
+def _lacking(lines: Sequence[str]) -> SwitchFailed:
+    return SwitchFailed(
+        f"the Windows image lacks: {'; '.join(lines)}",
+        next_step=f"boot the image, add them and shut it down; {DOCS}",
+    )
 
 
 def _located(argv: list[str]) -> list[str]:

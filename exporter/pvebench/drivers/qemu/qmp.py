@@ -18,7 +18,16 @@ from typing import Any, Final, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
 
-from pvebench.drivers.responses import Shape, anything, completed, fields, text, whole
+from pvebench.drivers.responses import (
+    AGENT_INFO,
+    Shape,
+    anything,
+    completed,
+    enabled_commands,
+    fields,
+    text,
+    whole,
+)
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -200,6 +209,7 @@ _ANSWERS: Final[Mapping[str, Shape]] = {
     "guest-exec-status": fields(
         exited=whole, exitcode_=whole, signal_=whole, out__data_=text, err__data_=text
     ),
+    "guest-info": AGENT_INFO,
     "guest-file-open": whole,
     "guest-file-read": fields(count=whole, buf__b64=text, eof=whole),
 }
@@ -216,6 +226,9 @@ class QemuGuest(Guest):
     def ping(self, *, timeout: float) -> None:
         """Wait for the agent's response. Raises GuestTimeout: none within `timeout` seconds."""
         self._call("guest-ping", {}, timeout=timeout)
+
+    def commands(self) -> Mapping[str, bool]:
+        return enabled_commands(self._call("guest-info", {}))
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         pid = self._exec(argv, stdin)

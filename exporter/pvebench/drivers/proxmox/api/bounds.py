@@ -16,6 +16,7 @@ from requests.adapters import HTTPAdapter
 
 from pvebench.drivers.ceph_state import STATUS as CEPH_STATUS
 from pvebench.drivers.responses import (
+    AGENT_INFO,
     Shape,
     anything,
     fields,
@@ -330,6 +331,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     f"POST {_VM}/move_disk": _TASK,
     "POST /nodes/{node}/vzdump": _TASK,
     # the guest
+    f"GET {_VM}/agent/info": fields(result=AGENT_INFO),
     f"POST {_VM}/agent/exec": fields(pid=whole),
     f"GET {_VM}/agent/exec-status": fields(
         exited=whole, exitcode_=whole, signal_=whole, out__data_=text, err__data_=text

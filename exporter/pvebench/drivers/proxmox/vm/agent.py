@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
-from pvebench.drivers.responses import completed
+from pvebench.drivers.responses import completed, enabled_commands
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -105,6 +105,9 @@ class AgentClient(Guest):
     def ping(self) -> None:
         """Check that the agent responds. Raises GuestTimeout, HypervisorGone."""
         self._call(lambda: self._api.post(f"{self._path}/ping"))
+
+    def commands(self) -> Mapping[str, bool]:
+        return enabled_commands(self._call(lambda: self._api.get(f"{self._path}/info"))["result"])
 
     def answered_within(self, seconds: float) -> bool:
         """Return whether the agent responded in the last `seconds`."""
