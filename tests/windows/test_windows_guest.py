@@ -5,6 +5,7 @@ Nothing here ran on Windows: PowerShell is a stand-in that knows the lines of ea
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -214,6 +215,36 @@ def test_a_missing_file_is_an_error_that_names_it(windows: Windows) -> None:
     with pytest.raises(OutputUnreadable, match="C:/pvebench/none"):
         windows.guest.read_file("C:/pvebench/none")
     assert not windows.guest.has_file("C:/pvebench/none")
+
+
+CPUS = [
+    {
+        "Name": name,
+        "PercentUserTime": user,
+        "PercentPrivilegedTime": 2 * user,
+        "Timestamp_Sys100NS": 133_700_000_000_000_000,
+    }
+    for name, user in (("0", 10_000_000), ("1", 30_000_000), ("_Total", 20_000_000))
+]
+
+
+def test_the_cpu_seconds_are_those_of_all_cpus(windows: Windows) -> None:
+    windows.answer(powershell.CPU, CPUS)
+    counters = json.loads(windows.guest.cpu_counters())
+    assert counters == {"user": 4.0, "system": 8.0, "at": 13_370_000_000.0}
+
+
+@pytest.mark.parametrize("reply", ["{}", "[]", '[{"Name": "0"}]', "[7]", "no JSON", "null"])
+def test_counters_that_cannot_be_read_are_none(reply: str) -> None:
+    class Answering(BlockedAgent):
+        def start(self, argv: list[str]) -> int:
+            return 7
+
+        def poll(self, pid: int) -> Completed | None:
+            return Completed(0, reply.encode(), b"")
+
+    guest = WindowsGuest(Answering(), SimulatedClock(START))  # type: ignore[abstract] # the rest is not called
+    assert guest.cpu_counters() == ""
 
 
 COMPLETE = {

@@ -173,10 +173,10 @@ GUEST_CPU = _tool(
     "guest_cpu",
     Unit.RATIO,
     "CPU usage of the benchmark tool in the guest, user and system, as a ratio of one CPU (fio "
-    "usr_cpu, sys_cpu).",
+    "usr_cpu, sys_cpu); on Windows, of the whole guest, per job of the tool.",
     part="mode",
     metric="guest_cpu_usage_ratio",
-    limit=2.0,
+    limit=64.0,
 )
 BYTES = _figure(Source.TOOL, "bytes", Unit.BYTES)
 LATENCIES: Final = {

@@ -50,6 +50,13 @@ class Guest(Protocol):
         """Return facts of a system other than the guest image, for the environment."""
         return {}
 
+    def cpu_counters(self) -> str:
+        """Return CPU seconds of the whole guest where fio counts none; empty: not read.
+
+        It is an object in JSON, with `user`, `system` and `at`, all in seconds.
+        """
+        return ""
+
     def commands(self) -> Mapping[str, bool]:
         """Return the agent's commands, and whether each is enabled; empty: unknown."""
         return {}

@@ -19,6 +19,7 @@ from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, 
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 from pvebench.workloads.fault_dip import QUIET_SHARE
+from pvebench.workloads.tool import CPU_LOG
 
 # --- comparison of the requested and the effective disk
 
@@ -235,10 +236,13 @@ def run_job(
             _run_preparation(site, guest, job, argv)
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
+        before = guest.cpu_counters()
         if job.timed:
             measured = _watch_window(site, guest, job, window, report)
         else:
             measured = _watch_whole(site, guest, job, report)
+        if before and (after := guest.cpu_counters()):
+            measured.logs[CPU_LOG] = f"{before}\n{after}\n"
     except (WorkloadError, Invalid):
         _clean_up(guest, job)
         raise

@@ -348,15 +348,16 @@ def _synced(case: Case) -> bool:
 
 
 def _cpu(case: Case, values: Values, circumstances: Circumstances) -> list[Implausibility]:
-    guest = values.parts(figures.GUEST_CPU)
-    failed = cpu_out_of_range(guest)
+    guest, machine = values.parts(figures.GUEST_CPU), case.scenario.machine
+    # Of a guest with another system, all CPUs are counted.
+    failed = cpu_out_of_range(guest, cpus=machine.cpus if machine.foreign else 1)
     total = values.of(figures.HOST_CPU, part="total")
     if total is not None and circumstances.host_cpus:
         window = values.of(figures.WINDOW) or 1.0
         failed += cpu_out_of_range(
             {"of the host": total}, cpus=circumstances.host_cpus, seconds=window
         )
-    wait = (values.of(figures.GUEST_CPU_WAIT) or 0.0) / case.scenario.machine.cpus
+    wait = (values.of(figures.GUEST_CPU_WAIT) or 0.0) / machine.cpus
     # On a busy machine every guest is without a CPU for a second at times.
     starved = wait > STARVED and (values.of(figures.WINDOW) or 0.0) >= MIN_SECONDS
     text = f"guest CPUs waited {wait:.0%} of the time for a host CPU; the host is overloaded"

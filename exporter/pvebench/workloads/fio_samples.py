@@ -15,6 +15,7 @@ ones after it.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import re
@@ -39,7 +40,7 @@ from pvebench.workloads.fio_report import (
     read_latency,
     read_report,
 )
-from pvebench.workloads.tool import Parsed
+from pvebench.workloads.tool import CPU_LOG, Parsed
 
 LATENCIES: Final = ("clat", "slat", "lat")
 LOG_NAME: Final = "_iops.log"
@@ -69,7 +70,7 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         if samples[-1].value >= int(workload.parameters["iodepth"]):
             notes.append("the highest allowed depth meets the latency; more may be possible")
     samples += _syncs(report, workload, notes)
-    samples += _whole_job(report)
+    samples += _whole_job(report, workload, logs.get(CPU_LOG, ""), notes)
     if is_search(workload):
         return Parsed(samples=tuple(samples), notes=tuple(notes))
     intervals, log_notes = read_intervals(
@@ -270,14 +271,19 @@ def _syncs(report: Report, workload: Workload, notes: list[str]) -> list[Sample]
     return [count, *_latencies("sync", None, latency, notes)]
 
 
-def _whole_job(report: Report) -> list[Sample]:
+def _whole_job(report: Report, workload: Workload, log: str, notes: list[str]) -> list[Sample]:
     """Return CPU and context switches. CPU is a share of the job time, averaged over jobs.
 
     Without a single context switch, fio's system counts none of them: on Windows, all are 0.
+
+    Args:
+        log: as of CPU_LOG; empty: none.
     """
     switches = [value for job in report.jobs if (value := number(job, "ctx")) is not None]
     if switches and not any(switches):
-        return []
+        counted = _counted_cpu(log, jobs=int(workload.parameters.get("numjobs", 1)))
+        notes += ["guest CPU unknown: the guest's counters could not be read"] * (not counted)
+        return counted
     weights = [number(job, "job_runtime") or 0.0 for job in report.jobs]
     if not sum(weights):
         weights = [1.0] * len(report.jobs)
@@ -298,6 +304,21 @@ def _of_each(report: Report, key: str) -> list[float] | None:
 def _sum_of_each(report: Report, key: str, figure: Figure) -> list[Sample]:
     numbers = _of_each(report, key)
     return [] if numbers is None else [figure.sample(sum(numbers))]
+
+
+def _counted_cpu(log: str, *, jobs: int) -> list[Sample]:
+    """Return the CPU of the whole guest per job; none if its counters are missing or decrease."""
+    try:
+        first, last = (
+            {k: float(v) for k, v in json.loads(row).items()} for row in log.split("\n", 1)
+        )
+        seconds = last["at"] - first["at"]
+        shares = {part: (last[part] - first[part]) / seconds / jobs for part in ("user", "system")}
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
+        return []
+    if seconds <= 0 or not all(0 <= share < math.inf for share in shares.values()):
+        return []
+    return [figures.GUEST_CPU.sample(share, part=part) for part, share in shares.items()]
 
 
 def _variation(

@@ -24,6 +24,8 @@ from pvebench.model.workload import Workload
 
 T = TypeVar("T")
 
+CPU_LOG = "guest_cpu.log"
+"""Name of the log with `Guest.cpu_counters` before and after a job, one line each."""
 WORK_DIR = "/run/pvebench"
 """Directory in the guest for jobs and their output, in RAM."""
 

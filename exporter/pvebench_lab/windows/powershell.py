@@ -180,6 +180,12 @@ SYSTEM: Final = Line(
     "Drivers = @($drivers | ForEach-Object { @{Name = $_.Name; "
     "Version = $_.VersionInfo.FileVersion} })}"
 )
+_TIMES: Final = "Name, PercentUserTime, PercentPrivilegedTime, Timestamp_Sys100NS"
+CPU: Final = Line(
+    "ConvertTo-Json -Compress -InputObject @(Get-CimInstance Win32_PerfRawData_PerfOS_Processor "
+    f"| Select-Object {_TIMES})"
+)
+"""Raw counters of each CPU, in units of 100 ns; the instance `_Total` has their mean."""
 STUCK: Final = Line(
     "$tool = Get-Process -Id %(pid)d -ErrorAction SilentlyContinue; "
     "$events = Get-WinEvent -MaxEvents 40 -ErrorAction SilentlyContinue "

@@ -7,6 +7,7 @@ driver: over the API of Proxmox VE, or over QEMU's virtio-serial port.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -238,6 +239,22 @@ class WindowsGuest(Guest):
             return _failed(f"{job['read']['total_ios']} of {samples} blocks read")
         return Completed(0, str(job.get("total_err", 0)).encode(), b"")
 
+    def cpu_counters(self) -> str:
+        """Return the CPU seconds of all CPUs since boot, as `Guest.cpu_counters`.
+
+        They include PowerShell, of which one starts before and one after the tool.
+        """
+        try:
+            rows = [row for row in self.line(powershell.CPU) if row["Name"] != "_Total"]
+            ticks = {
+                "user": sum(_count(row, "PercentUserTime") for row in rows),
+                "system": sum(_count(row, "PercentPrivilegedTime") for row in rows),
+                "at": max(_count(row, "Timestamp_Sys100NS") for row in rows),
+            }
+        except (PvebenchError, KeyError, TypeError, ValueError):
+            return ""
+        return json.dumps({name: count / 1e7 for name, count in ticks.items()})
+
     # --- facts and requirements
 
     def facts(self) -> Mapping[str, str]:
@@ -322,8 +339,8 @@ def _failed(text: str) -> Completed:
     return Completed(1, b"", text.encode())
 
 
-def _count(disk: Mapping[str, Any], name: str) -> int:
-    value = disk.get(name)
+def _count(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise OutputUnreadable(f"Windows reports {name} {value!r:.50} of a disk")
+        raise OutputUnreadable(f"Windows reports {name} {value!r:.50}")
     return value

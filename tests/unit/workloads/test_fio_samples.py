@@ -12,7 +12,7 @@ from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.run import Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.fio import Fio
-from pvebench.workloads.tool import Parsed
+from pvebench.workloads.tool import CPU_LOG, Parsed
 from testing.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
@@ -493,3 +493,55 @@ def test_a_window_that_did_not_keep_its_latency_is_refused() -> None:
     )
     with pytest.raises(ToolFailed, match="did not meet 95% of operations within 1 ms"):
         Fio().parse(strict, output_of("search"), {})
+
+
+def without_switches(log: str, jobs: int) -> Parsed:
+    """Parse a report of a system on which fio counts neither CPU nor context switches."""
+    report = json.loads((GOLDEN / "grouped.json").read_text("utf-8"))
+    for job in report["jobs"]:
+        job |= {"ctx": 0, "usr_cpu": 0.0, "sys_cpu": 0.0}
+    workload = tool_workload(
+        "fio",
+        {"bs": "4k", "rw": "randread", "iodepth": 4, "numjobs": jobs},
+        ramp_seconds=0.5,
+        runtime_seconds=2,
+    )
+    logs = {"fio_iops.log": (GOLDEN / "grouped_iops.log").read_text("utf-8"), CPU_LOG: log}
+    return Fio().parse(workload, json.dumps(report), logs)
+
+
+def cpu_of(parsed: Parsed) -> dict[str, float]:
+    return {s.part: s.value for s in parsed.samples if s.metric == "guest_cpu"}
+
+
+@pytest.mark.parametrize(("jobs", "share"), [(1, 0.5), (4, 0.125)])
+def test_the_counters_of_a_guest_are_its_cpu_per_job_where_fio_counts_none(
+    jobs: int, share: float
+) -> None:
+    log = (
+        '{"user": 100.0, "system": 50.0, "at": 1000.0}\n{"user": 105.0, "system": 70, "at": 1010}\n'
+    )
+    parsed = without_switches(log, jobs)
+    assert cpu_of(parsed) == pytest.approx({"user": share, "system": 4 * share})
+    assert not [note for note in parsed.notes if "CPU" in note]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        "{}",
+        '{"user": 1, "system": 1, "at": 1}\n',
+        '{"user": 1, "system": 1, "at": 1}\n{"user": 1, "system": 1, "at": 1}\n',
+        '{"user": 9, "system": 1, "at": 1}\n{"user": 1, "system": 1, "at": 2}\n',
+        '{"user": "x", "system": 1, "at": 1}\n{"user": 1, "system": 1, "at": 2}\n',
+        '{"user": 1e400, "system": 1, "at": 1}\n{"user": 1e400, "system": 1, "at": 2}\n',
+        "[1]\n[2]\n",
+        "{" * 100_000 + "\n{}",
+        "no JSON\nno JSON\n",
+    ],
+)
+def test_counters_that_cannot_be_true_leave_the_guest_cpu_unknown(log: str) -> None:
+    parsed = without_switches(log, 1)
+    assert cpu_of(parsed) == {}
+    assert "guest CPU unknown: the guest's counters could not be read" in parsed.notes
