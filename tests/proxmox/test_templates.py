@@ -28,7 +28,7 @@ from pvebench.errors import AccessDenied, SwitchFailed
 from pvebench.model.disk import Bus
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Clock
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Plug
 
 TEMPLATE = 700
@@ -192,8 +192,9 @@ def test_a_guest_with_another_system_gets_the_plain_client_of_the_agent(
     install(site)
     clients: list[Guest] = []
 
-    def wrapped(client: Guest, clock: Clock) -> Guest:
+    def wrapped(client: Guest, clock: Clock, machine: Machine) -> Guest:
         del clock
+        assert machine.template == TEMPLATE
         clients.append(client)
         return client
 

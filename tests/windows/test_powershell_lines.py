@@ -20,7 +20,14 @@ pytestmark = pytest.mark.lab
 DOCS = Path(__file__).parents[2] / "docs/windows"
 
 LINES = {name: line for name, line in vars(powershell).items() if isinstance(line, Line)}
-VALUES = {"number": 1, "filesystem": "NTFS", "letter": "T", "path": "C:/pvebench", "pid": 7}
+VALUES = {
+    "number": 1,
+    "filesystem": "NTFS",
+    "letter": "T",
+    "path": "C:/pvebench",
+    "pid": 7,
+    "last": 9,
+}
 CMDLETS = {
     # Names and parameters of Windows PowerShell 5.1 and its Storage module, by its documentation.
     "Add-MpPreference": {"ExclusionPath", "ErrorAction"},
@@ -31,6 +38,7 @@ CMDLETS = {
     "Get-ChildItem": {"Filter"},
     "Get-CimInstance": set(),
     "Get-Disk": {"Number"},
+    "Get-FileHash": set(),
     "Get-ItemProperty": set(),
     "Get-Partition": {"DiskNumber"},
     "Get-PhysicalDisk": set(),
@@ -43,6 +51,7 @@ CMDLETS = {
     "Initialize-Disk": {"Number", "PartitionStyle"},
     "New-Item": {"ItemType", "Force", "Path"},
     "New-Partition": {"DiskNumber", "UseMaximumSize"},
+    "Remove-Item": set(),
     "Select-Object": set(),
     "Set-Disk": {"Number", "IsReadOnly", "IsOffline"},
     "Set-Partition": {"NewDriveLetter"},

@@ -55,6 +55,8 @@ def pack(tmp_path: Path, guest: str) -> Path:
         ("{os: windows, image: /w.qcow2, template: 900, memory: 4G}", "needs image"),
         ("{os: windows, template: 99, memory: 4G}", "template"),
         ("{template: 900}", "os linux boots pvebench's own guest image"),
+        ("{fio: /fio.exe}", "fio: os linux boots pvebench's own guest image"),
+        ("{os: windows, fio: /fio.exe, memory: 4G}", "needs image"),
         ("{os: windows, image: /w.qcow2}", "use at least 2G"),
         ("{image: /w.qcow2}", "os linux boots pvebench's own guest image"),
         ("{os: beos, memory: 4G}", "windows"),
@@ -118,6 +120,15 @@ def test_each_driver_boots_windows_from_its_own_key_of_the_pack_and_says_so() ->
     assert "from guest.template of the pack" in (why_not(SCENARIO, storage_kind("dir")) or "")
     assert not why_not(cloned, storage_kind("dir"))
     assert "from guest.image of the pack" in (why_not(cloned, LOCAL) or "")
+
+
+def test_the_file_of_fio_is_no_part_of_a_history(tmp_path: Path) -> None:
+    guest = "os: windows, template: 900, memory: 4G"
+    packs = [
+        load_pack(pack(tmp_path, f"{{{guest}{more}}}")).machine for more in ("", ", fio: /fio.exe")
+    ]
+    assert [machine.fio for machine in packs] == ["", "/fio.exe"]
+    assert len({replace(SCENARIO, machine=machine).fingerprint for machine in packs}) == 1
 
 
 def test_another_template_is_another_history(tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ Nothing here ran on Windows: PowerShell is a stand-in that knows the lines of ea
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.drivers.clocks import START, SimulatedClock, SystemClock
 from pvebench.errors import GuestTimeout, OutcomeUnknown, OutputUnreadable, SwitchFailed, ToolFailed
 from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.units import MIB
@@ -280,6 +282,34 @@ def test_each_thing_that_an_image_lacks_is_named_with_the_line_that_adds_it(
         windows.guest.facts()
     for need in powershell.REQUIREMENTS.values():
         assert f"{need.what}: run `{need.remedy}`" in str(lacking.value)
+
+
+def with_file(windows: Windows, path: Path, content: bytes, reply: str) -> WindowsGuest:
+    """Return a guest of an image without fio, for which the pack has a file of it."""
+    path.write_bytes(content)
+    windows.answer(powershell.SYSTEM, COMPLETE | {"Good": {**COMPLETE["Good"], "fio": False}})
+    windows.answer(powershell.DIRECTORY, {"Exists": True}, path=WORK)
+    windows.answer(powershell.JOIN, {"Hash": reply}, path=f"{WORK}/put.", last=2)
+    clock = SystemClock() if windows.wine else SimulatedClock(START)
+    return WindowsGuest(windows.client, clock, fio=str(path))
+
+
+def test_an_image_without_fio_gets_the_file_of_the_pack_whose_digest_is_a_fact(
+    windows: Windows, tmp_path: Path
+) -> None:
+    content = bytes(number % 251 for number in range(100_000))
+    digest = hashlib.sha256(content).hexdigest()
+    guest = with_file(windows, tmp_path / "fio.exe", content, digest.upper())
+    assert guest.facts()["fio_sha256"] == digest
+    if windows.wine is not None:
+        parts = [windows.wine.prefix / f"drive_c/pvebench/put.{number}" for number in range(3)]
+        assert b"".join(part.read_bytes() for part in parts) == content
+
+
+def test_a_copy_of_fio_that_differs_is_refused(windows: Windows, tmp_path: Path) -> None:
+    guest = with_file(windows, tmp_path / "fio.exe", bytes(100_000), "0" * 64)
+    with pytest.raises(SwitchFailed, match=r"fio\.exe in the guest differs"):
+        guest.facts()
 
 
 class BlockedAgent(Guest):

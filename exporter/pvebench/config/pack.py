@@ -192,6 +192,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
             os=file.guest.os,
             image=str(file.guest.image or ""),
             template=file.guest.template or 0,
+            fio=str(file.guest.fio or ""),
         ),
         file_name=file.volume.file_name,
         file_bytes=used_bytes,

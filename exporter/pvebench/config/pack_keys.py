@@ -240,6 +240,7 @@ class GuestOptions(Strict):
         os: system of the guest: `linux` is the guest image of pvebench.
         image: disk image that another system boots from, through an overlay; driver `qemu`.
         template: ID of a template, or of a VM that is off, to clone; driver `proxmox`.
+        fio: `fio.exe` to copy into another system that has none.
     """
 
     memory: WholeMib = 768 * MIB
@@ -247,6 +248,7 @@ class GuestOptions(Strict):
     os: Annotated[str, OneOf(LINUX, *GUEST_SYSTEMS.names)] = LINUX
     image: FilePath | None = None
     template: Annotated[StrictInt, Field(ge=100, le=999_999_999)] | None = None
+    fio: FilePath | None = None
 
     @model_validator(mode="after")
     def _boots(self) -> GuestOptions:
@@ -257,11 +259,11 @@ class GuestOptions(Strict):
                 f"memory: the guest does not boot with {self.memory} bytes; use at least "
                 f"{format_size(least)}"
             )
-        origins = {"image": self.image, "template": self.template}
+        origins = {"image": self.image, "template": self.template, "fio": self.fio}
         given = [name for name, value in origins.items() if value is not None]
         if system is None and given:
             raise ValueError(f"{given[0]}: os linux boots pvebench's own guest image; remove it")
-        if system is not None and len(given) != 1:
+        if system is not None and len({*given} - {"fio"}) != 1:
             raise ValueError(
                 f"os: {self.os} needs image, the file of an installed disk, or template, the ID of "
                 "a VM"

@@ -43,12 +43,12 @@ class GuestSystem:
     """System of a guest other than pvebench's guest image, from a plug-in.
 
     Attributes:
-        guest: client of the agent -> guest of this system.
+        guest: client of the agent -> guest of this system, in that VM.
         min_memory: smallest memory of the VM, bytes.
         boot_seconds: estimate of a boot.
     """
 
-    guest: Callable[[Guest, Clock], Guest]
+    guest: Callable[[Guest, Clock, Machine], Guest]
     min_memory: int
     boot_seconds: float
 
@@ -190,8 +190,10 @@ class VmLifecycle(ABC, Generic[G, D]):
         state = self._state
         state.power = Power.BROKEN  # until its guest answers
         client = state.client = self._await_guest()
-        system = GUEST_SYSTEMS.get(state.machine.os) if state.machine else None
-        guest = state.guest = system.guest(client, self._clock) if system else client
+        machine = state.machine
+        system = GUEST_SYSTEMS.get(machine.os) if machine else None
+        guest = system.guest(client, self._clock, machine) if system and machine else client
+        state.guest = guest
         state.boot_seconds = self._clock.monotonic() - state.begun
         state.power = Power.RUNNING
         return guest

@@ -29,6 +29,7 @@ class Machine:
         os: system of the guest; `linux` is pvebench's guest image.
         image: file that another system boots from.
         template: ID of the VM that another system is cloned from; 0: none.
+        fio: file of fio for a guest without it; empty: none.
     """
 
     memory_bytes: int
@@ -36,6 +37,7 @@ class Machine:
     os: str = LINUX
     image: str = ""
     template: int = 0
+    fio: str = ""
 
     @property
     def foreign(self) -> dict[str, str]:

@@ -8,4 +8,8 @@ from pvebench.drivers.vm_lifecycle import GuestSystem
 from pvebench.model.units import GIB
 from pvebench_lab.windows.windows_guest import WindowsGuest
 
-WINDOWS: Final = GuestSystem(guest=WindowsGuest, min_memory=2 * GIB, boot_seconds=120.0)
+WINDOWS: Final = GuestSystem(
+    guest=lambda client, clock, machine: WindowsGuest(client, clock, fio=machine.fio),
+    min_memory=2 * GIB,
+    boot_seconds=120.0,
+)

@@ -180,6 +180,14 @@ SYSTEM: Final = Line(
     "Drivers = @($drivers | ForEach-Object { @{Name = $_.Name; "
     "Version = $_.VersionInfo.FileVersion} })}"
 )
+JOIN: Final = Line(
+    f"$made = New-Item -ItemType Directory -Force -Path '{FIO.rpartition('/')[0]}'; "
+    f"$file = [IO.File]::Create('{FIO}'); "
+    "0..%(last)d | ForEach-Object { $part = [IO.File]::ReadAllBytes('%(path)s' + $_); "
+    "$file.Write($part, 0, $part.Length) }; $file.Close(); Remove-Item '%(path)s*'; "
+    f"ConvertTo-Json -Compress -InputObject @{{Hash = (Get-FileHash '{FIO}').Hash}}"
+)
+"""Parts, as Proxmox VE writes no file that is longer than one of them."""
 _TIMES: Final = "Name, PercentUserTime, PercentPrivilegedTime, Timestamp_Sys100NS"
 CPU: Final = Line(
     "ConvertTo-Json -Compress -InputObject @(Get-CimInstance Win32_PerfRawData_PerfOS_Processor "

@@ -7,8 +7,10 @@ driver: over the API of Proxmox VE, or over QEMU's virtio-serial port.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pvebench.errors import (
@@ -39,6 +41,8 @@ COMMANDS: Final = (
 """Commands of the agent that a guest needs."""
 _LINE_SECONDS: Final = 60.0
 _FILESYSTEM_SECONDS: Final = 120.0
+_PIECE_BYTES: Final = 45_000
+"""Limit of a file that Proxmox VE writes into a guest."""
 _FILESYSTEMS: Final = {"ntfs": "NTFS", "refs": "ReFS"}
 
 
@@ -47,15 +51,16 @@ class WindowsGuest(Guest):
 
     Args:
         client: the driver's client of the agent.
+        fio: file of fio for an image without it; empty: none.
     """
 
     work = WORK
     mount = f"{LETTER}:"
     engine = "windowsaio"
 
-    def __init__(self, client: Guest, clock: Clock) -> None:
+    def __init__(self, client: Guest, clock: Clock, *, fio: str = "") -> None:
         self._client = client
-        self._clock = clock
+        self._clock, self._fio_file = clock, fio
         self._number = -1
         self._made = False
         self._answers: Mapping[str, Callable[..., Completed]] = {
@@ -265,12 +270,16 @@ class WindowsGuest(Guest):
         """
         if blocked := list(_blocked(self._client.commands())):
             raise _lacking(blocked)  # without them, nothing else can be asked
-        system, version = self.line(powershell.SYSTEM), self._fio()
+        system = self.line(powershell.SYSTEM)
+        good, put = dict(system.get("Good") or {}), {}
+        if self._fio_file and good.get("fio") is False:
+            put, good["fio"] = {"fio_sha256": self._put_fio()}, True
+        version = self._fio()
         drivers = {
             str(row["Name"]).lower().removesuffix(".sys"): str(row["Version"] or "").strip()
             for row in system.get("Drivers") or ()
         }
-        if lacks := list(_missing(system.get("Good") or {}, version)):
+        if lacks := list(_missing(good, version)):
             raise _lacking(lacks)
         build = f"{system['Build']}.{system['Revision']}"
         release = str(system["Product"])
@@ -281,9 +290,30 @@ class WindowsGuest(Guest):
             "guest_kernel": f"Windows {build}",
             "windows_build": build,
             "fio": version,
+            **put,
             **{name: text for name, text in drivers.items() if name in _STORAGE},
             **virtio_win(drivers),
         }
+
+    def _put_fio(self) -> str:
+        """Copy the user's fio to its place in the guest; return its digest."""
+        try:
+            content = Path(self._fio_file).read_bytes()
+        except OSError as error:
+            raise SwitchFailed(
+                f"cannot read {self._fio_file}: {error.strerror}",
+                next_step="set guest.fio in the pack to fio.exe",
+            ) from error
+        digest, place = hashlib.sha256(content).hexdigest(), f"{WORK}/put."
+        pieces = range(0, len(content), _PIECE_BYTES)
+        files = {f"{place}{at // _PIECE_BYTES}": content[at : at + _PIECE_BYTES] for at in pieces}
+        self.prepare_job(WORK, files, ())
+        made = self.line(
+            powershell.JOIN, timeout=_FILESYSTEM_SECONDS, last=len(files) - 1, path=place
+        )
+        if str(made.get("Hash")).lower() != digest:
+            raise SwitchFailed(f"fio.exe in the guest differs from {self._fio_file}")
+        return digest
 
     def _fio(self) -> str:
         try:
