@@ -233,6 +233,22 @@ def test_the_diskmark_view_has_four_rows_of_reads_and_writes(server: Prometheus)
     assert len(cells) == len(set(cells)) == 8
 
 
+def test_the_diskmark_view_shows_the_best_pass_of_the_day(server: Prometheus) -> None:
+    expression = one_query("pvebench-diskmark", "MB/s")
+    latest = expression.replace("max_over_time(", "(").replace("[1d]", "")
+    assert latest != expression
+    best, last = (
+        {
+            (entry["metric"]["test"], entry["metric"]["direction"]): float(entry["value"][1])
+            for entry in results(server, "pvebench-diskmark", text, every=False)
+        }
+        for text in (expression, latest)
+    )
+    assert best.keys() == last.keys()
+    assert all(best[cell] >= last[cell] for cell in last)
+    assert any(best[cell] > last[cell] for cell in last)
+
+
 def test_the_heatmap_counts_the_operations_of_the_runs_of_each_step(server: Prometheus) -> None:
     board = dashboard("pvebench-case")
     (case, *_) = server.query('pvebench_latency_seconds_bucket{le="+Inf"}')
