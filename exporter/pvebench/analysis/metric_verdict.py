@@ -16,15 +16,7 @@ from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
 from pvebench.analysis.gradual_change import PARTS
 from pvebench.analysis.lasting_steps import SIDE, without_own_hours
-from pvebench.analysis.noise_patterns import NEWEST as NOISE_RUNS
-from pvebench.analysis.noise_patterns import (
-    like_hours,
-    more_noise,
-    slow_hours,
-    slow_stretches,
-    spread_out,
-    two_levels,
-)
+from pvebench.analysis.noise_patterns import like_hours, spread_out
 from pvebench.analysis.slow_variation import usual_variation
 from pvebench.analysis.step_course import decisive_steps, gain_reason, step_course
 from pvebench.model.judged import Judged
@@ -215,7 +207,7 @@ def conclude(
         return replace(_without(history, cut_reason), accepted=accepted, steps=recent)
     result = _result(history, accepted, recent, last, apart)
     fresh = doubtful is not None and doubtful.time > accepted_until
-    result = _beyond_steps(result, history, accepted, recent, doubtful, creep, fresh=fresh)
+    result = _beyond_steps(result, accepted, recent, doubtful, creep, fresh=fresh)
     base = _baseline(history, accepted, recent, creep)
     undecided = result.state is VerdictState.INCONCLUSIVE
     effect, low, high, runs = result.numbers
@@ -240,7 +232,6 @@ def conclude(
 
 def _beyond_steps(
     result: _Result,
-    history: CaseHistory,
     accepted: Sequence[CaseStep],
     steps: Sequence[CaseStep],
     doubtful: CaseStep | None,
@@ -254,12 +245,10 @@ def _beyond_steps(
     if creep is not None and (not shown or creep.effect < 0) and not worse:
         return _Result(_state_of(creep), "", _numbers_of(creep), creep.p_value)
     if doubtful is not None and doubtful.mode and not shown:
-        alternates = two_levels(history, doubtful)
+        alternates = f"alternates between two levels {size_text(abs(doubtful.effect))} apart"
         return replace(result, state=VerdictState.INCONCLUSIVE, reason=alternates)
     if not steps and doubtful is not None and fresh:
         return replace(_possibly(doubtful.effect, result), numbers=_numbers_of(doubtful))
-    if not steps and result.state.code == 0:
-        return replace(result, reason="; ".join([result.reason, *_habits(history, accepted)]))
     return result
 
 
@@ -435,14 +424,3 @@ def _from_everything(baseline: Matrix, present: Matrix) -> Difference:
 def alike(before: Sequence[float], after: Sequence[float]) -> Places:
     """Return the indexes of runs in `after` at hours of the day that also occur before."""
     return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))
-
-
-def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
-    """Return descriptions of the known noise patterns of a case."""
-    if history.figure.kind != "speed" or not history.figure.more_is_better:
-        return []
-    times = history.times()[-NOISE_RUNS:]
-    texts = [slow_hours(history.without(steps).logs()[-NOISE_RUNS:], times)]
-    even = without_own_hours(history, steps)[-NOISE_RUNS:]
-    texts += [slow_stretches(even), more_noise(even)]
-    return [text for text in texts if text]

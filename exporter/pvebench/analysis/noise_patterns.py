@@ -1,21 +1,14 @@
-"""Known noise patterns: slow hours of the day, occasional slow periods, two alternating levels.
-
-They are not changes: they show the influence of other workloads on a case.
-"""
+"""Known noise patterns, which are no changes: hours of the day, alternating levels."""
 
 from __future__ import annotations
 
-import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import Final
 
-from pvebench.analysis.arrays import Flags, Matrix, Places, np
-from pvebench.analysis.case_history import CaseHistory, CaseStep
-from pvebench.analysis.difference import size_text
-from pvebench.analysis.levels import MAD_TO_SIGMA, MEAN_TO_SIGMA, TINY, median
+from pvebench.analysis.arrays import Matrix, Places, np
+from pvebench.analysis.levels import MEAN_TO_SIGMA, TINY, median
 from pvebench.model.units import DAY
 
 # --- effects of the hour of the day, estimated from earlier runs of the case ---
@@ -211,98 +204,6 @@ def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
     return indexes
 
 
-NEWEST: Final = 300
-"""Number of latest runs to examine."""
-LEAST_RUNS: Final = 60
-"""Minimum runs to report a pattern."""
-LEAST: Final = 0.05
-"""Minimum slowdown to report, as a logarithm."""
-CLEAR: Final = 4.0
-"""Minimum slowdown in scales of single runs."""
-TIMES: Final = 3
-"""Minimum number of occurrences."""
-LONGEST: Final = 15
-"""Maximum consecutive slow runs; more are a level."""
-RARE: Final = 0.4
-"""Maximum share of slow runs; above it they are not the exception."""
-
-
-def slow_hours(logs: Matrix, times: Sequence[float]) -> str:
-    """Describe the slow hours of the day of a case: share of its runs, hours, slowdown.
-
-    Args:
-        logs: [runs], positive is better, with known steps leveled out.
-        times: when they ended, seconds since the epoch, UTC.
-
-    Returns:
-        `8% of runs, around 02:00 UTC, are 40% slower`; empty without such hours.
-    """
-    if len(logs) < LEAST_RUNS or not spread_out(times):
-        return ""
-    away, scale = _away(logs)
-    hours = hours_of_week(times) % 24
-    slow = [hour for hour in range(24) if _is_slow(away[hours == hour], scale)]
-    hit = np.isin(hours, slow)
-    if not slow or hit.mean() > RARE:
-        return ""
-    share, loss = 100 * float(hit.mean()), -float(np.median(away[hit]))
-    return f"{share:.0f}% of runs, around {_around(slow)} UTC, are {_percentage(loss)} slower"
-
-
-def slow_runs(logs: Matrix) -> Flags:
-    """Return which runs are clearly slower than most."""
-    away, scale = _away(logs)
-    slow: Flags = away < -max(LEAST, CLEAR * scale)
-    return slow
-
-
-def slow_stretches(logs: Matrix) -> str:
-    """Describe temporary slow periods of a case: number, duration, slowdown.
-
-    Args:
-        logs: [runs], positive is better, without known steps and effects of the hour.
-
-    Returns:
-        `occasionally (5 times in 300 runs) about 4 consecutive runs are 20% slower`, or empty.
-    """
-    if len(logs) < LEAST_RUNS:
-        return ""
-    away, _ = _away(logs)
-    stretches: list[Matrix] = []
-    place = 0
-    for hit, runs in groupby(slow_runs(logs).tolist()):
-        end = place + len(list(runs))
-        # A period that has not ended may be a change.
-        if hit and 2 <= end - place <= LONGEST and end < len(logs):
-            stretches.append(away[place:end])
-        place = end
-    if len(stretches) < TIMES or sum(map(len, stretches)) > RARE * len(logs):
-        return ""
-    length = statistics.median(len(stretch) for stretch in stretches)
-    loss = -float(np.median(np.concatenate(stretches)))
-    often = f"{len(stretches)} times in {len(logs)} runs"
-    return (
-        f"occasionally ({often}) about {length:.0f} consecutive runs are {_percentage(loss)} slower"
-    )
-
-
-NOISIER: Final = 2.0
-"""Minimum ratio of the noise of the latest third of the runs to that of the first half."""
-
-
-def more_noise(logs: Matrix) -> str:
-    """Describe how much more the latest runs of a case vary: `runs vary 2.4 times as much`.
-
-    Args:
-        logs: [runs], without known steps and effects of the hour.
-    """
-    if len(logs) < LEAST_RUNS:
-        return ""
-    early, late = (_away(part)[1] for part in (logs[: len(logs) // 2], logs[-(len(logs) // 3) :]))
-    times = late / max(early, TINY)
-    return f"latest runs vary {times:.1f} times as much" if NOISIER <= times < 100 else ""
-
-
 OFTEN: Final = 2
 """Earlier visits after which a level is typical of a case."""
 LONGER: Final = 1.5
@@ -367,45 +268,3 @@ def stuck_since(logs: Matrix) -> int | None:
     longest = max(stays[-3::-2], default=0)
     place = len(logs) - stays[-1] - SMOOTH // 2
     return place if stays[-1] >= max(STUCK, STUCK_TIMES * longest) and longest else None
-
-
-def two_levels(history: CaseHistory, mode: CaseStep) -> str:
-    """Describe the two levels between which a case alternates, and their shares.
-
-    Args:
-        mode: the latest step, which leads to the current level.
-    """
-    logs = history.logs()[-NEWEST:]
-    at = history.split(mode.time) - len(history.points) + len(logs)
-    now = float(np.median(logs[max(0, at) :]))
-    usual = now - mode.effect
-    share = float(np.mean(np.abs(logs - now) < np.abs(logs - usual)))
-    upper, lower = (share, 1 - share) if mode.effect > 0 else (1 - share, share)
-    return (
-        f"alternates between two levels {size_text(abs(mode.effect))} apart, "
-        f"{100 * upper:.0f}% of runs at the better and {100 * lower:.0f}% at the worse one"
-    )
-
-
-def _away(logs: Matrix) -> tuple[Matrix, float]:
-    away = logs - np.median(logs)
-    return away, MAD_TO_SIGMA * float(np.median(np.abs(away)))
-
-
-def _is_slow(away: Matrix, scale: float) -> bool:
-    """Return whether nearly all runs of an hour are significantly slow."""
-    if len(away) < TIMES:
-        return False
-    return bool(np.quantile(away, 0.8) < -max(LEAST, CLEAR * scale / len(away) ** 0.5))
-
-
-def _around(hours: Sequence[int]) -> str:
-    """Return hours of the day as text: `02:00`, or `02:00 and 14:00`."""
-    texts = [f"{hour:02}:00" for hour in hours]
-    if len(hours) > 2 and hours[-1] - hours[0] == len(hours) - 1:
-        return f"{texts[0]} to {texts[-1]}"
-    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
-
-
-def _percentage(loss: float) -> str:
-    return f"{-100 * math.expm1(-loss):.0f}%"

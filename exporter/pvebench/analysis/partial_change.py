@@ -11,14 +11,18 @@ from typing import Final
 from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import difference, two_sided
-from pvebench.analysis.levels import TINY
-from pvebench.analysis.noise_patterns import slow_runs, without_hours
+from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
+from pvebench.analysis.noise_patterns import without_hours
 
 NEWEST: Final = 600
 """Number of latest runs to examine."""
 LEAST_BEFORE: Final = 40
 LEAST_AFTER: Final = 20
 """Minimum runs on each side."""
+LEAST: Final = 0.05
+"""Minimum slowdown of a slow run, as a logarithm …"""
+CLEAR: Final = 4.0
+"""… and in scales of single runs."""
 SURE: Final = 12.0
 """Minimum log-likelihood ratio: periods at random intervals rarely reach 8 by chance."""
 MORE: Final = 0.1
@@ -43,7 +47,8 @@ def partial_change(history: CaseHistory, since: float) -> CaseStep | None:
     first = max(0, len(history.points) - NEWEST)
     times = history.times()[first:]
     logs = without_hours(history.logs()[first:], times)
-    slow = slow_runs(logs)
+    away = logs - np.median(logs)
+    slow = away < -max(LEAST, CLEAR * MAD_TO_SIGMA * float(np.median(np.abs(away))))
     place, ratio = _onset(slow)
     if ratio < SURE or times[place] <= since:
         return None

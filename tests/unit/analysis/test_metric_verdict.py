@@ -471,16 +471,13 @@ def test_a_level_that_a_case_often_had_is_no_regression_while_it_is_short() -> N
     assert ", back to the earlier level (" in sentence(newest)
 
 
-def test_noise_that_grew_is_part_of_the_verdict_and_no_regression() -> None:
+def test_noise_that_grew_is_no_regression() -> None:
     rng = np.random.default_rng(4)
     logs = rng.normal(0, 0.02, 200) * np.where(np.arange(200) < 120, 1, 3)
     (one,) = histories(labels=[ONE], runs=1)
     points = GoodRuns(GoodRun(DAY * run, "old", math.exp(value)) for run, value in enumerate(logs))
     (verdict,) = judge([replace(one, points=points)]).verdicts
     assert not verdict.state.confirmed
-    assert re.search(r"latest runs vary [23]\.\d times as much", verdict.reason)
-    (quiet,) = judge(histories(labels=[ONE], runs=200, changed_at=10**6)).verdicts
-    assert "vary" not in quiet.reason
 
 
 @pytest.mark.parametrize(
