@@ -5,6 +5,7 @@ They are reported with the software changes, because an upgrade often coincides 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,19 +17,6 @@ from pvebench.model.units import show_bytes
 RunValues = Mapping[tuple[str, str], float]
 """(metric, part) -> value of one run, for metrics without a direction."""
 
-METRICS: Final = (
-    figures.STORAGE_USED.name,
-    figures.ZFS_FRAGMENTATION.name,
-    figures.DISK_WEAR.name,
-    figures.DISK_MARGIN.name,
-    figures.ZFS_CACHE.name,
-    figures.MD_SYNC.name,
-    figures.ZFS_SCAN.name,
-    figures.DISTURBED.name,
-    figures.HOST_CPU.name,
-    figures.HOST_PRESSURE.name,
-)
-"""Metrics in the store to examine."""
 OF_VERSION: Final[Mapping[str, frozenset[str]]] = {
     figures.ZFS_FRAGMENTATION.name: frozenset({"zfs", "kernel"})
 }
@@ -71,173 +59,145 @@ class ConcurrentChange:
     numbers: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Border:
-    """A share with one or more limits, the worst first; `{}` in `text` is the limit."""
-
-    metric: str
-    borders: tuple[float, ...]
-    text: str
-    numbers: str
+Limit = Callable[[float, float], bool]
+"""(value before, value now) -> whether it is worse now."""
 
 
-_BORDERS: Final = (
-    _Border(
-        figures.STORAGE_USED.name,
-        FULL,
-        "storage more than {:.0%} full",
-        "{:.0%} used, before {:.0%}",
-    ),
-    _Border(
-        figures.ZFS_FRAGMENTATION.name,
-        (FRAGMENTED,),
-        "fragmented free space of the ZFS pool",
-        "fragmentation {:.0%}, before {:.0%}",
-    ),
-    _Border(
-        figures.DISK_WEAR.name,
-        (WORN,),
-        "drive of the node at its rated wear",
-        "highest wear {:.0%}, before {:.0%}",
-    ),
-)
+def _above(limit: float, most: float = math.inf) -> Limit:
+    return lambda was, now: was < limit <= now < most
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A background job that runs during some runs (1) and not during others (0)."""
-
-    metric: str
-    text: str
+def _more_by(least: float) -> Limit:
+    return lambda was, now: now >= max(was + least, TIMES * was)
 
 
-_JOBS: Final = (
-    _Job(figures.MD_SYNC.name, "check or rebuild of a software RAID of the node"),
-    _Job(figures.ZFS_SCAN.name, "scrub or resilver of the ZFS pool"),
-    _Job(figures.DISTURBED.name, "backups, replication or similar tasks starting during most runs"),
-)
+def _begun(was: float, now: float) -> bool:
+    return was <= HARDLY_ANY < MOST <= now
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Load of the node that may slow a run down: its value in a run and the minimum increase."""
-
-    value: Callable[[RunValues], float | None]
-    least: float
-    text: str
-    numbers: str
-
-
-def _others(run: RunValues) -> float | None:
-    total, own = run.get((figures.HOST_CPU.name, "total")), run.get((figures.HOST_CPU.name, "qemu"))
-    return None if total is None or own is None else max(0.0, total - own)
-
-
-_LOADS: Final = (
-    _Load(
-        _others,
-        CORES,
-        "more other load on the node",
-        "other processes use {:.1f} cores, before {:.1f}",
-    ),
-    _Load(
-        lambda run: run.get((figures.HOST_PRESSURE.name, "cpu_some")),
-        WAITING,
-        "tasks of the node waiting for CPUs",
-        "waiting for CPUs {:.0%} of the time, before {:.0%}",
-    ),
-    _Load(
-        lambda run: run.get((figures.HOST_PRESSURE.name, "memory_some")),
-        WAITING,
-        "tasks of the node waiting for memory",
-        "waiting for memory {:.0%} of the time, before {:.0%}",
-    ),
-)
-"""Loads to examine. Waiting for I/O is not included, because a slower disk itself causes it."""
-
-
-def concurrent_changes(
-    before: Sequence[RunValues], after: Sequence[RunValues]
-) -> tuple[ConcurrentChange, ...]:
-    """Return the conditions that are worse in the runs after a change than before it."""
-    causes = [
-        *(_beyond(before, after, border) for border in _BORDERS),
-        *(_under_way(before, after, job) for job in _JOBS),
-        _hotter(before, after),
-        _less_cache(before, after),
-        *(_more(before, after, load) for load in _LOADS),
-    ]
-    return tuple(cause for cause in causes if cause is not None)
-
-
-def _beyond(
-    before: Sequence[RunValues], after: Sequence[RunValues], border: _Border
-) -> ConcurrentChange | None:
-    was, now = _state(before, border.metric), _state(after, border.metric)
-    if was is None or now is None:
-        return None
-    for limit in border.borders:
-        if was < limit <= now:
-            return ConcurrentChange(_shares(border.text, limit), _shares(border.numbers, now, was))
-    return None
-
-
-def _under_way(
-    before: Sequence[RunValues], after: Sequence[RunValues], job: _Job
-) -> ConcurrentChange | None:
-    was, now = (_level(side, _of(job.metric), statistics.fmean) for side in (before, after))
-    if was is None or now is None or not was <= HARDLY_ANY < MOST <= now:
-        return None
-    return ConcurrentChange(job.text, _shares("in {:.0%} of runs, before {:.0%}", now, was))
-
-
-def _shares(text: str, *values: float) -> str:
-    return text.format(*values)
-
-
-def _state(runs: Sequence[RunValues], metric: str) -> float | None:
-    """Return the median of a metric without parts; None: too few runs have a value."""
-    return _level(runs, _of(metric))
-
-
-def _of(metric: str) -> Callable[[RunValues], float | None]:
-    return lambda run: run.get((metric, ""))
-
-
-def _hotter(before: Sequence[RunValues], after: Sequence[RunValues]) -> ConcurrentChange | None:
-    was, now = _state(before, figures.DISK_MARGIN.name), _state(after, figures.DISK_MARGIN.name)
-    if was is None or now is None or not now <= HOT < was:
-        return None
-    numbers = f"highest temperature {_from_limit(now)}, before {_from_limit(was)}"
-    return ConcurrentChange("drive of the node near its temperature limit", numbers)
+def _share(value: float) -> str:
+    return f"{value:.0%}"
 
 
 def _from_limit(margin: float) -> str:
     return f"{abs(margin):.0f} °C {'below' if margin >= 0 else 'above'} its limit"
 
 
-def _less_cache(before: Sequence[RunValues], after: Sequence[RunValues]) -> ConcurrentChange | None:
-    was, now = _state(before, figures.ZFS_CACHE.name), _state(after, figures.ZFS_CACHE.name)
-    if was is None or now is None or TIMES * now > was:
-        return None
-    numbers = f"{show_bytes(int(now))}, before {show_bytes(int(was))}"
-    return ConcurrentChange("smaller ZFS cache", numbers)
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A condition of the node or a storage that may slow runs down.
+
+    Attributes:
+        metric: in the store.
+        worse: decides by the middle values on both sides.
+        numbers: `{}` is the value now, then the one before.
+        show: returns a value as text.
+        parts: parts of the metric; of the second, the value is the difference.
+        middle: of the values on one side.
+    """
+
+    metric: str
+    worse: Limit
+    text: str
+    numbers: str
+    show: Callable[[float], str] = _share
+    parts: tuple[str, ...] = ("",)
+    middle: Callable[[Sequence[float]], float] = statistics.median
+
+    def changed(
+        self, before: Sequence[RunValues], after: Sequence[RunValues]
+    ) -> ConcurrentChange | None:
+        """Return the change; None: not worse, or too few runs have a value."""
+        was, now = self._level(before), self._level(after)
+        if was is None or now is None or not self.worse(was, now):
+            return None
+        return ConcurrentChange(self.text, self.numbers.format(self.show(now), self.show(was)))
+
+    def _level(self, runs: Sequence[RunValues]) -> float | None:
+        values = [value for run in runs if (value := self._value(run)) is not None]
+        return self.middle(values) if len(values) >= LEAST else None
+
+    def _value(self, run: RunValues) -> float | None:
+        values = [run.get((self.metric, part)) for part in self.parts]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) < len(values):
+            return None
+        return numbers[0] if len(numbers) == 1 else max(0.0, numbers[0] - numbers[1])
 
 
-def _more(
-    before: Sequence[RunValues], after: Sequence[RunValues], load: _Load
-) -> ConcurrentChange | None:
-    was, now = _level(before, load.value), _level(after, load.value)
-    if was is None or now is None or now < max(was + load.least, TIMES * was):
-        return None
-    return ConcurrentChange(load.text, _shares(load.numbers, now, was))
+def _job(metric: str, text: str) -> _Condition:
+    """Return a background job that runs during some runs (1) and not during others (0)."""
+    return _Condition(metric, _begun, text, "in {} of runs, before {}", middle=statistics.fmean)
 
 
-def _level(
-    runs: Sequence[RunValues],
-    value: Callable[[RunValues], float | None],
-    middle: Callable[[Sequence[float]], float] = statistics.median,
-) -> float | None:
-    """Return the middle value; None: too few runs have a value."""
-    known = [number for run in runs if (number := value(run)) is not None]
-    return middle(known) if len(known) >= LEAST else None
+def _waiting(part: str, cause: str) -> _Condition:
+    return _Condition(
+        figures.HOST_PRESSURE.name,
+        _more_by(WAITING),
+        f"tasks of the node waiting for {cause}",
+        f"waiting for {cause} {{}} of the time, before {{}}",
+        parts=(part,),
+    )
+
+
+_CONDITIONS: Final = (
+    *(
+        _Condition(
+            figures.STORAGE_USED.name,
+            _above(limit, most),
+            f"storage more than {limit:.0%} full",
+            "{} used, before {}",
+        )
+        for limit, most in zip(FULL, (math.inf, FULL[0]), strict=True)
+    ),
+    _Condition(
+        figures.ZFS_FRAGMENTATION.name,
+        _above(FRAGMENTED),
+        "fragmented free space of the ZFS pool",
+        "fragmentation {}, before {}",
+    ),
+    _Condition(
+        figures.DISK_WEAR.name,
+        _above(WORN),
+        "drive of the node at its rated wear",
+        "highest wear {}, before {}",
+    ),
+    _job(figures.MD_SYNC.name, "check or rebuild of a software RAID of the node"),
+    _job(figures.ZFS_SCAN.name, "scrub or resilver of the ZFS pool"),
+    _job(figures.DISTURBED.name, "backups, replication or similar tasks starting during most runs"),
+    _Condition(
+        figures.DISK_MARGIN.name,
+        lambda was, now: now <= HOT < was,
+        "drive of the node near its temperature limit",
+        "highest temperature {}, before {}",
+        show=_from_limit,
+    ),
+    _Condition(
+        figures.ZFS_CACHE.name,
+        lambda was, now: TIMES * now <= was,
+        "smaller ZFS cache",
+        "{}, before {}",
+        show=lambda size: show_bytes(int(size)),
+    ),
+    _Condition(
+        figures.HOST_CPU.name,
+        _more_by(CORES),
+        "more other load on the node",
+        "other processes use {} cores, before {}",
+        show="{:.1f}".format,
+        parts=("total", "qemu"),
+    ),
+    _waiting("cpu_some", "CPUs"),
+    _waiting("memory_some", "memory"),
+)
+"""Conditions to examine. Waiting for I/O is not included, because a slower disk causes it."""
+METRICS: Final = tuple(dict.fromkeys(condition.metric for condition in _CONDITIONS))
+"""Metrics in the store to examine."""
+
+
+def concurrent_changes(
+    before: Sequence[RunValues], after: Sequence[RunValues]
+) -> tuple[ConcurrentChange, ...]:
+    """Return the conditions that are worse in the runs after a change than before it."""
+    changes = (condition.changed(before, after) for condition in _CONDITIONS)
+    return tuple(change for change in changes if change is not None)
