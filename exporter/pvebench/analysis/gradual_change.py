@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
@@ -33,29 +32,12 @@ TIMES: Final = 2.0
 """Minimum size of a gradual change as a multiple of the metric's least effect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
-    """A gradual change; logarithms, positive is better.
-
-    Attributes:
-        start: index of the first run of the window.
-        runs: number of runs in the window.
-        effect, low, high: change over the window and its 95% confidence interval.
-        p_value: probability of an equally steep line in a random walk.
-    """
-
-    start: int
-    runs: int
-    effect: float
-    low: float
-    high: float
-    p_value: float
+TrendOf = Callable[[CaseHistory, int], CaseStep | None]
 
 
-TrendOf = Callable[[CaseHistory, int], Trend | None]
-
-
-def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> Trend | None:
+def slow_trend(
+    values: Sequence[float] | Matrix, times: Sequence[float], *, least: int = WINDOWS[0]
+) -> CaseStep | None:
     """Return the most significant trend of the latest runs; None if there are too few of them.
 
     A line is fitted through the medians of equal parts of a window and compared with their scatter
@@ -64,6 +46,7 @@ def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> 
 
     Args:
         values: [runs], oldest first; known steps are leveled out.
+        times: of the same runs.
         least: minimum runs of a window.
     """
     row = np.asarray(values, dtype=float)
@@ -75,13 +58,15 @@ def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> 
     )
     effect, reach = PARTS * slope, PARTS * critical(0.05, DEGREES) * error
     chance = float(two_sided(slope / error / WANDER, DEGREES))
-    return Trend(
-        start=len(row) - PARTS * size,
-        runs=PARTS * size,
+    return CaseStep(
+        time=times[len(row) - PARTS * size],
+        known=False,
+        kind="drift",
         effect=effect,
         low=effect - reach,
         high=effect + reach,
         p_value=min(1.0, len(WINDOWS) * chance),
+        runs=PARTS * size,
     )
 
 
@@ -113,24 +98,19 @@ def creeping(
         accepted_until: case -> time up to which its changes are accepted.
         strictness: number of metrics that are judged.
     """
-    trends: dict[str, tuple[CaseHistory, Trend]] = {}
-    for history in histories:
-        recent = history.since(accepted_until.get(history.of, -math.inf))
-        trend = _clearest(trend_of, recent, steps[history.case])
-        if trend is not None:
-            trends[history.case] = recent, trend
-    if not trends:
-        return {}
-    p_values = [
-        trends[history.case][1].p_value if history.case in trends else 1.0 for history in histories
+    trends = [
+        _clearest(
+            trend_of, history.since(accepted_until.get(history.of, -math.inf)), steps[history.case]
+        )
+        for history in histories
     ]
-    q_values = adjusted(np.array(p_values))
+    q_values = adjusted(np.array([1.0 if trend is None else trend.p_value for trend in trends]))
     return {
-        history.case: _step(*trends[history.case])
-        for history, q_value in zip(histories, q_values, strict=True)
-        if history.case in trends
+        history.case: trend
+        for history, trend, q_value in zip(histories, trends, q_values, strict=True)
+        if trend is not None
         and q_value <= CREEP_LEVEL / strictness
-        and _large(*trends[history.case])
+        and abs(trend.effect) >= TIMES * history.figure.least_effect
     }
 
 
@@ -143,21 +123,21 @@ def without_explained(steps: Sequence[CaseStep], creep: CaseStep | None) -> list
     ]
 
 
-def _clearest(trend_of: TrendOf, history: CaseHistory, steps: Sequence[CaseStep]) -> Trend | None:
+def _clearest(
+    trend_of: TrendOf, history: CaseHistory, steps: Sequence[CaseStep]
+) -> CaseStep | None:
     """Return the most significant trend, with steps at unknown times included or leveled out.
 
     A few steps instead of a gradual change do not fit a line well enough: a single step of any
     size reaches a third of the required score.
     """
-    trends = []
-    for levelled in ([step for step in steps if step.known], steps):
-        case_history = history.without(levelled)
-        trend = trend_of(case_history, _least(case_history))
-        if trend is not None:
-            trends.append(trend)
-        if len(levelled) == len(steps):
-            break
-    return min(trends, key=lambda trend: trend.p_value, default=None)
+    known = [step for step in steps if step.known]
+    leveled = [history.without(known)]
+    if len(known) < len(steps):
+        leveled.append(history.without(steps))
+    trends = (trend_of(case_history, _least(case_history)) for case_history in leveled)
+    clear = (trend for trend in trends if trend is not None)
+    return min(clear, key=lambda trend: trend.p_value, default=None)
 
 
 def _least(history: CaseHistory) -> int:
@@ -165,20 +145,3 @@ def _least(history: CaseHistory) -> int:
     if not history.points:
         return 0
     return 1 + len(history.points) - history.split(history.points[-1].time - LEAST_SECONDS)
-
-
-def _large(history: CaseHistory, trend: Trend) -> bool:
-    return abs(trend.effect) >= TIMES * history.figure.least_effect
-
-
-def _step(history: CaseHistory, trend: Trend) -> CaseStep:
-    return CaseStep(
-        time=history.points[trend.start].time,
-        known=False,
-        kind="drift",
-        effect=trend.effect,
-        low=trend.low,
-        high=trend.high,
-        p_value=trend.p_value,
-        runs=trend.runs,
-    )

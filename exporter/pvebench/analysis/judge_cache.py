@@ -18,7 +18,7 @@ from pvebench.analysis.event_effects import (
     rungs_of,
     upheld,
 )
-from pvebench.analysis.gradual_change import Trend, slow_trend
+from pvebench.analysis.gradual_change import slow_trend
 from pvebench.analysis.partial_change import partial_change
 from pvebench.analysis.performance_index import Levels, levels_by_environment
 
@@ -78,10 +78,13 @@ class Memory:
             found = self._results[key] = (state, work())
         return found[1]
 
-    def trend(self, history: CaseHistory, least: int) -> Trend | None:
+    def trend(self, history: CaseHistory, least: int) -> CaseStep | None:
         """Return the trend of at least `least` latest runs of a history."""
-        kind, known = f"trend {len(history.levelled)}", history.levelled
-        return self.kept(kind, history, known, lambda: slow_trend(history.logs(), least=least))
+
+        def work() -> CaseStep | None:
+            return slow_trend(history.logs(), history.times(), least=least)
+
+        return self.kept(f"trend {len(history.levelled)}", history, history.levelled, work)
 
     def part(self, history: CaseHistory, since: float) -> CaseStep | None:
         """Return a change of a part of the runs after the time `since`."""

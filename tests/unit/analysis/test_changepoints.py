@@ -168,14 +168,14 @@ def test_many_steps_do_not_make_a_history_be_gone_through_once_for_each(
 
 def test_a_creeping_loss_is_a_trend_and_noise_is_none() -> None:
     creeping = [value - 0.001 * run for run, value in enumerate(noise(160))]
-    trend = slow_trend(creeping)
+    trend = slow_trend(creeping, range(160))
     assert trend is not None
     assert trend.low < -0.001 * trend.runs < trend.high < -0.1
     assert trend.p_value < 0.001
-    quiet = slow_trend(noise(160))
+    quiet = slow_trend(noise(160), range(160))
     assert quiet is not None
     assert quiet.p_value > 0.1
-    assert slow_trend(noise(70)) is None
+    assert slow_trend(noise(70), range(70)) is None
 
 
 def test_what_happened_near_a_change_is_named_the_nearest_first() -> None:
