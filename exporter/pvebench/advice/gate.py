@@ -43,7 +43,6 @@ class Series:
     """Logarithms of the canary relative to its peers, oldest first.
 
     Attributes:
-        own_loss: loss without peers, for display.
         interval: seconds between values.
     """
 
@@ -51,7 +50,6 @@ class Series:
     labels: Mapping[str, str]
     before: tuple[float, ...]
     after: tuple[float, ...]
-    own_loss: float
     interval: float
 
     @cached_property
@@ -67,14 +65,12 @@ class Judged:
 
     Attributes:
         cases: number of cases.
-        own_loss: loss relative to the node's own past; NaN: unknown.
         seconds: time until a decision; None: unknown.
     """
 
     name: str
     cases: int
     bound: Bound
-    own_loss: float
     seconds: float | None
 
 
@@ -334,16 +330,11 @@ def series_of(definition: Definition, own: Runs, others: Sequence[Runs], since: 
     interval = median(gaps) if gaps else 0.0
     known = [values for values in others if values]
     pairs = own if not known else list(_paired(own, known, WINDOW * interval))
-    before = tuple(value for time, value in pairs if time < since)
-    after = tuple(value for time, value in pairs if time >= since)
-    past = [value for time, value in own if time < since]
-    present = [value for time, value in own if time >= since]
     return Series(
         name=definition.name,
         labels=definition.labels,
-        before=before,
-        after=after,
-        own_loss=-math.expm1(fmean(present) - fmean(past)) if past and present else math.nan,
+        before=tuple(value for time, value in pairs if time < since),
+        after=tuple(value for time, value in pairs if time >= since),
         interval=interval,
     )
 
@@ -396,12 +387,10 @@ def _judged(name: str, own: Sequence[Series], tolerance: float, chance: float) -
     before, after = _mean(own, after=False), _mean(own, after=True)
     result = bound(before, after, tolerance=tolerance, chance=chance)
     interval = median(series.interval for series in own)
-    losses = [series.own_loss for series in own if not math.isnan(series.own_loss)]
     return Judged(
         name=name,
         cases=len(own),
         bound=result,
-        own_loss=fmean(losses) if losses else math.nan,
         seconds=None if result.more is None else result.more * interval,
     )
 

@@ -73,28 +73,19 @@ def _judged_lines(result: GateResult) -> Iterator[str]:
     """Yield all groups, and the first cases with a loss above the tolerance."""
     stops = [case for case in result.cases if case.bound.decision is Decision.STOP]
     for judged in (*result.groups, *stops[:_LISTED]):
-        yield judged_text(judged, alone=not result.peers)
+        yield judged_text(judged)
     if len(stops) > _LISTED:
         yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
 
 
-def judged_text(judged: Judged, *, alone: bool = False) -> str:
-    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), … 6 runs: stop`.
-
-    Args:
-        alone: without peers, so that the loss itself is the one relative to the own past.
-    """
+def judged_text(judged: Judged) -> str:
+    """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), 6 runs: stop`."""
     bound, runs = judged.bound, count_text(judged.bound.after, "run")
     begin = f"- {judged.name} ({count_text(judged.cases, 'case')}):"
     if math.isnan(bound.loss):
         return f"{begin} {runs}, too few"
-    own = (
-        ""
-        if alone or math.isnan(judged.own_loss)
-        else f", {judged.own_loss:.1%} against its own past"
-    )
     return (
-        f"{begin} loss {bound.loss:.1%} ({100 * bound.low:.1f} to {100 * bound.high:.1f}%){own}, "
+        f"{begin} loss {bound.loss:.1%} ({100 * bound.low:.1f} to {100 * bound.high:.1f}%), "
         f"{runs}: {bound.decision}"
     )
 
@@ -142,7 +133,6 @@ def _judged_data(judged: Judged) -> dict[str, Any]:
         "loss_ratio": _number(bound.loss),
         "low_ratio": _number(bound.low),
         "high_ratio": _number(bound.high),
-        "own_loss_ratio": _number(judged.own_loss),
         "runs_before": bound.before,
         "runs_after": bound.after,
         "decision": str(bound.decision),

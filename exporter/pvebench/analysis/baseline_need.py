@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pvebench.analysis.arrays import np
-from pvebench.analysis.difference import critical, difference
+from pvebench.analysis.difference import Difference, difference
 
 LEAST_RUNS: Final = 7
 """Minimum runs on each side of the upgrade."""
@@ -25,22 +25,16 @@ def runs_needed(values: Sequence[float], size: float) -> int | None:
     Returns:
         None: more than MOST_RUNS.
     """
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    half = len(logs) // 2
-    spread = difference(logs[:half], logs[half:]).spread
-    for runs in range(LEAST_RUNS, MOST_RUNS + 1):
-        if _reach(spread, runs) <= math.log1p(size):
-            return runs
-    return None
+    apart, least = _halves(values), math.log1p(size)
+    enough = (n for n in range(LEAST_RUNS, MOST_RUNS + 1) if apart.reach(n, n) <= least)
+    return next(enough, None)
 
 
 def detectable(values: Sequence[float], runs: int) -> float:
     """Return the smallest relative change that so many runs on each side make significant."""
+    return math.expm1(_halves(values).reach(runs, runs))
+
+
+def _halves(values: Sequence[float]) -> Difference:
     logs = np.log(np.asarray(values, dtype=np.float64))
-    half = len(logs) // 2
-    return math.expm1(_reach(difference(logs[:half], logs[half:]).spread, runs))
-
-
-def _reach(spread: float, runs: int) -> float:
-    """Return half of the width of the 95% CI of a difference, as a logarithm."""
-    return float(spread * math.sqrt(2 / runs) * critical(0.05, 2 * runs - 2))
+    return difference(logs[: len(logs) // 2], logs[len(logs) // 2 :])

@@ -140,18 +140,19 @@ class Difference:
         """Return the difference from a whole baseline, with an interval that holds both."""
         return replace(whole, low=min(self.low, whole.low), high=max(self.high, whole.high))
 
+    def reach(self, before: int, after: int, chance: float = CHANCE) -> float:
+        """Return half of the interval that so many runs on both sides have."""
+        error = self.spread * math.sqrt(1 / before + 1 / after)
+        return math.hypot(error * critical(chance, before + after - 2), self.fixed)
+
     def more_runs(self, size: float) -> int | None:
         """Return the number of further runs that rule out a change of `size`.
 
         None if no number suffices, because there are too few runs before.
         """
-        more: int
-        for more in (*range(1, 20), *range(20, FURTHER_RUNS, 10)):
-            runs = self.after + more
-            error = self.spread * math.sqrt(1 / self.before + 1 / runs)
-            if math.hypot(error * critical(0.05, self.before + runs - 2), self.fixed) <= size:
-                return more
-        return None
+        further: Iterable[int] = (*range(1, 20), *range(20, FURTHER_RUNS, 10))
+        enough = (more for more in further if self.reach(self.before, self.after + more) <= size)
+        return next(enough, None)
 
 
 def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Difference:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from pvebench.analysis.arrays import np
-from pvebench.analysis.difference import Difference, critical, difference
+from pvebench.analysis.difference import Difference, difference
 
 LEAST_BEFORE: Final = 20
 """Minimum values before the upgrade; fewer decide nothing."""
@@ -90,8 +90,6 @@ def _more(apart: Difference, limit: float, chance: float) -> int | None:
     """Return the further values until the interval ends at the limit."""
     # Early estimates of many series exaggerate: the largest decides when the last one ends.
     room = abs(limit + apart.effect * apart.after / (apart.after + _PRIOR))
-    for values in range(apart.after + 1, MOST_ROUNDS):
-        error = apart.spread * math.sqrt(1 / apart.before + 1 / values)
-        if error * critical(_spent(chance, values), float(apart.before + values - 2)) < room:
-            return values - apart.after
-    return None
+    counts = range(apart.after + 1, MOST_ROUNDS)
+    enough = (n for n in counts if apart.reach(apart.before, n, _spent(chance, n)) < room)
+    return next((n - apart.after for n in enough), None)
