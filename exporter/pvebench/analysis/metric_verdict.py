@@ -205,22 +205,14 @@ def conclude(
     apart = difference_of(history, accepted, recent, last)
     if apart is None:
         return replace(_without(history, cut_reason), accepted=accepted, steps=recent)
-    result = _result(history, accepted, recent, last, apart)
-    fresh = doubtful is not None and doubtful.time > accepted_until
-    result = _beyond_steps(result, accepted, recent, doubtful, creep, fresh=fresh)
     base = _baseline(history, accepted, recent, creep)
-    undecided = result.state is VerdictState.INCONCLUSIVE
-    effect, low, high, runs = result.numbers
-    return Verdict(
+    verdict = Verdict(
         history=history,
-        state=result.state,
-        reason=result.reason,
-        effect=effect,
-        low=low,
-        high=high,
-        runs=runs,
-        more_runs=(apart.more_runs(claim_of(history)) if undecided else 0) or 0,
-        p_value=result.p_value,
+        state=VerdictState.UNCHANGED,
+        effect=apart.effect,
+        low=apart.low,
+        high=apart.high,
+        runs=apart.after,
         steps=recent,
         accepted=accepted,
         creep=creep,
@@ -228,95 +220,76 @@ def conclude(
         baseline_runs=len(base),
         baseline_start=base.times[0] if base else 0.0,
     )
+    if recent:
+        verdict = _by_steps(verdict, apart)
+    else:
+        verdict = _without_steps(verdict, None if last is None else last.shift, apart)
+    fresh = doubtful is not None and doubtful.time > accepted_until
+    verdict = _beyond_steps(verdict, doubtful, fresh=fresh)
+    undecided = verdict.state is VerdictState.INCONCLUSIVE
+    return replace(
+        verdict, more_runs=(apart.more_runs(claim_of(history)) if undecided else None) or 0
+    )
 
 
-def _beyond_steps(
-    result: _Result,
-    accepted: Sequence[CaseStep],
-    steps: Sequence[CaseStep],
-    doubtful: CaseStep | None,
-    creep: CaseStep | None,
-    *,
-    fresh: bool,
-) -> _Result:
-    """Return the result with what the steps do not show; a regression by a step comes first."""
-    shown = decisive_steps([*accepted, *steps], accepted)
-    worse = any(step.effect < 0 for step in shown)
-    if creep is not None and (not shown or creep.effect < 0) and not worse:
-        return _Result(_state_of(creep), "", _numbers_of(creep), creep.p_value)
-    if doubtful is not None and doubtful.mode and not shown:
-        alternates = f"alternates between two levels {size_text(abs(doubtful.effect))} apart"
-        return replace(result, state=VerdictState.INCONCLUSIVE, reason=alternates)
-    if not steps and doubtful is not None and fresh:
-        return replace(_possibly(doubtful.effect, result), numbers=_numbers_of(doubtful))
-    return result
-
-
-Numbers = tuple[float, float, float, int]
-"""Effect, lower and upper bound, number of runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """State of a case and what it is based on."""
-
-    state: VerdictState
-    reason: str
-    numbers: Numbers
-    p_value: float | None
-
-
-def _result(
-    history: CaseHistory,
-    accepted: Sequence[CaseStep],
-    steps: Sequence[CaseStep],
-    last: LastEvent | None,
-    apart: Difference,
-) -> _Result:
+def _by_steps(verdict: Verdict, apart: Difference) -> Verdict:
     """Return the state by the present level: of the open steps, the regressions decide."""
-    decisive = decisive_steps([*accepted, *steps], accepted)
-    numbers = (apart.effect, apart.low, apart.high, apart.after)
-    if not steps:
-        return _without_steps(history, None if last is None else last.shift, numbers, apart)
-    runs, p_value = len(history.points) - history.split(steps[-1].time), steps[-1].p_value
+    history, last = verdict.history, verdict.steps[-1]
+    every = [*verdict.accepted, *verdict.steps]
+    decisive = decisive_steps(every, verdict.accepted)
+    runs = len(history.points) - history.split(last.time)
+    verdict = replace(verdict, runs=runs, p_value=last.p_value)
     if not decisive:
+        course = step_course(every, last)
+        faded = not apart.low <= last.effect <= apart.high
+        if not (course.back or course.certain or faded):
+            return _possibly(verdict, last.effect)
         reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
-        result = _Result(VerdictState.UNCHANGED, reason, (*numbers[:3], runs), p_value)
-        course = step_course([*accepted, *steps], steps[-1])
-        faded = not apart.low <= steps[-1].effect <= apart.high
-        ended = course.back or course.certain or faded
-        return result if ended else _possibly(steps[-1].effect, result)
-    if decisive == [steps[-1]] and steps[-1].low < steps[-1].high:
+        return replace(verdict, reason=reason)
+    if decisive == [last] and last.low < last.high:
         # One number everywhere: the change of this step.
-        numbers = _numbers_of(steps[-1])
-    reasons = [gain_reason(history, [*accepted, *steps], step) for step in decisive]
+        verdict = replace(verdict, effect=last.effect, low=last.low, high=last.high)
+    reasons = (gain_reason(history, every, step) for step in decisive)
     reason = next(filter(None, reasons), "")
     state = VerdictState.IMPLAUSIBLE if reason else VerdictState.FASTER
     if decisive[0].effect < 0:
         state = VerdictState.SLOWER
-    return _Result(state, reason, (*numbers[:3], runs), p_value)
+    return replace(verdict, state=state, reason=reason)
 
 
-def _without_steps(
-    history: CaseHistory, shift: CaseShift | None, numbers: Numbers, apart: Difference
-) -> _Result:
-    result = _Result(
-        VerdictState.UNCHANGED,
-        f"changes above {size_text(apart.excluded)} ruled out",
-        numbers,
-        shift.p_value if shift else None,
-    )
+def _without_steps(verdict: Verdict, shift: CaseShift | None, apart: Difference) -> Verdict:
+    verdict = replace(verdict, p_value=shift.p_value if shift else None)
     if shift is not None and shift.maybe and not shift.confirmed:
-        return _possibly(shift.effect, result)
-    if apart.excluded > claim_of(history):
-        reason = missing_text(history, apart)
-        return replace(result, state=VerdictState.INCONCLUSIVE, reason=reason)
-    return result
+        return _possibly(verdict, shift.effect)
+    if apart.excluded > claim_of(verdict.history):
+        reason = missing_text(verdict.history, apart)
+        return replace(verdict, state=VerdictState.INCONCLUSIVE, reason=reason)
+    return replace(verdict, reason=f"changes above {size_text(apart.excluded)} ruled out")
 
 
-def _possibly(effect: float, result: _Result) -> _Result:
+def _beyond_steps(verdict: Verdict, doubtful: CaseStep | None, *, fresh: bool) -> Verdict:
+    """Return the verdict with what the steps do not show; a regression by a step comes first."""
+    shown = decisive_steps([*verdict.accepted, *verdict.steps], verdict.accepted)
+    creep, worse = verdict.creep, any(step.effect < 0 for step in shown)
+    if creep is not None and (not shown or creep.effect < 0) and not worse:
+        verdict = replace(verdict, state=_state_of(creep), reason="", p_value=creep.p_value)
+        return _of(verdict, creep)
+    if doubtful is not None and doubtful.mode and not shown:
+        alternates = f"alternates between two levels {size_text(abs(doubtful.effect))} apart"
+        return replace(verdict, state=VerdictState.INCONCLUSIVE, reason=alternates)
+    if not verdict.steps and doubtful is not None and fresh:
+        return _of(_possibly(verdict, doubtful.effect), doubtful)
+    return verdict
+
+
+def _of(verdict: Verdict, step: CaseStep) -> Verdict:
+    """Return the verdict with the size of a step."""
+    return replace(verdict, effect=step.effect, low=step.low, high=step.high, runs=step.runs)
+
+
+def _possibly(verdict: Verdict, effect: float) -> Verdict:
     state = VerdictState.POSSIBLY_SLOWER if effect < 0 else VerdictState.POSSIBLY_FASTER
-    return replace(result, state=state, reason="")
+    return replace(verdict, state=state, reason="")
 
 
 def _state_of(creep: CaseStep) -> VerdictState:
@@ -369,10 +342,6 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
         baseline_runs=runs,
         more_runs=missing,
     )
-
-
-def _numbers_of(step: CaseStep) -> Numbers:
-    return step.effect, step.low, step.high, step.runs
 
 
 def difference_of(
