@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,10 @@ from testing.noise import Series
 
 LEAST: Final = 0.03
 """Smallest step that was marked: smaller reported changes are neither right nor wrong."""
+SCATTERS: Final = 2.0
+"""Size of a clear step, in standard deviations of the runs around it."""
+REACH: Final = 40
+"""Runs on each side of a step, up to the next ones, that measure it."""
 SIDE: Final = 15
 """Runs on each side of a reported change whose medians are its size."""
 
@@ -94,6 +98,8 @@ class Counts:
     wrong: int = 0
     found: int = 0
     missed: int = 0
+    clear: list[bool] = field(default_factory=list)
+    """Of each clear step: whether it was missed."""
 
     @property
     def steps(self) -> int:
@@ -106,11 +112,24 @@ class Counts:
         hit = sum(history.near(places, label) for label in history.labels)
         self.found += hit
         self.missed += len(history.labels) - hit
+        clear = [label for label in history.labels if is_clear(history, label)]
+        self.clear += [not history.near(places, label) for label in clear]
         for place in places:
             if history.near(history.labels, place):
                 self.right += 1
             elif not history.near(published.disputed, place) and size_at(history, place) >= LEAST:
                 self.wrong += 1
+
+
+def is_clear(history: History, label: int) -> bool:
+    """Return whether a step is as large as its readers were asked for, also by number."""
+    logs, labels = history.series.logs, history.labels
+    begin = max([0, label - REACH, *(other for other in labels if other < label)])
+    end = min([len(logs), label + REACH, *(other for other in labels if other > label)])
+    before, after = logs[begin:label], logs[label:end]
+    apart = abs(float(np.median(after) - np.median(before)))
+    rest = np.concatenate([before - np.median(before), after - np.median(after)])
+    return apart >= max(LEAST, SCATTERS * 1.4826 * float(np.median(np.abs(rest))))
 
 
 def size_at(history: History, place: int) -> float:
@@ -148,6 +167,8 @@ def _rows(
     right = [True] * total.right + [False] * total.wrong
     ours = method == METHODS[0][0]
     yield share_row(f"{method}: steps missed", missed, most=0.2 if ours else None)
+    name = f"{method}: missed, of those that measure 3% and {SCATTERS:g} scatters"
+    yield share_row(name, total.clear)
     yield share_row(f"{method}: reports at a step", right, least=0.95 if ours else None)
     shares = [counts.missed / counts.steps for counts in of_project.values() if counts.steps]
     yield Row(f"{method}: steps missed, mean of the projects", f"{np.mean(shares):.1%}")
