@@ -21,16 +21,14 @@ from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import Clock, HostSnapshot, Progress, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
-from pvebench_lab.simulated import SimulatedSettings, simulated_fio, simulated_tools
-from pvebench_lab.simulated.simulated_tools import SimulatedDisk, SimulatedOutput
+from pvebench_lab.simulated import SimulatedSettings
+from pvebench_lab.simulated.simulated_tools import SimulatedDisk, SimulatedOutput, simulate
 
 BOOT_SECONDS: Final = 7.0
 SWITCH_SECONDS: Final = 0.5
 
 # --- the guest, with the programs that the runner uses
 
-SIMULATED: Final = (simulated_fio.simulate, *simulated_tools.TOOLS)
-"""Functions that simulate a command; None: it belongs to another tool."""
 START_SECONDS: Final = 0.3
 """Duration of a tool's start-up."""
 _OPERATIONS_PER_SECOND: Final = 1000
@@ -79,9 +77,7 @@ class SimulatedGuest(Guest):
     def start(self, argv: list[str]) -> int:
         self._check()
         now, disk = self._node.clock.monotonic(), self._disk()
-        outputs = (tool(argv, self._files, disk) for tool in SIMULATED)
-        played = next((output for output in outputs if output is not None), None)
-        # Other programs take no time.
+        played = simulate(argv, self._files, disk)
         self.job = SimulatedJob(played, now) if played else None
         self._ends = self.job.ends if self.job else now
         return 1

@@ -25,7 +25,7 @@ OWN_NAMES = {
     "pvebench_lab/references/columns.py": "columns of published tables",
     "pvebench_lab/references/library.py": "columns of published tables",
     "workloads/fio_samples.py": "keys of fio's output",
-    "pvebench_lab/simulated/simulated_fio.py": "keys of fio's output",
+    "pvebench_lab/simulated/simulated_tools.py": "keys of fio's output",
 }
 
 

@@ -19,8 +19,7 @@ from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Workload, WorksOn
 from pvebench.workloads import TOOLS, Job, Parsed, Target
 from pvebench.workloads.tool import program
-from pvebench_lab.simulated.simulated_hypervisor import SIMULATED
-from pvebench_lab.simulated.simulated_tools import SimulatedDisk
+from pvebench_lab.simulated import simulated_tools
 from testing.packs import SMALL, tool_refusal, tool_workload, write_pack
 from testing.simulations import simulate
 
@@ -396,13 +395,14 @@ def test_every_tool_runs_in_the_simulation_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_plays_its_own_jobs_and_no_others(tool: str, tmp_path: Path) -> None:
-    disk = SimulatedDisk(
+def test_each_tool_is_simulated_with_the_output_of_its_job(tool: str, tmp_path: Path) -> None:
+    disk = simulated_tools.SimulatedDisk(
         name="d", disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE), rng=random.Random(1)
     )
     job = TOOLS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
-    players = [play for play in SIMULATED if play(job.argv, job.files, disk)]
-    assert len(players) == 1
+    played = simulated_tools.simulate(job.argv, job.files, disk)
+    assert played is not None
+    assert played.output == (job.output if played.moves_data else "")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
