@@ -8,9 +8,10 @@ device of its own file. The journal has the old value before a change. Values ar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pvebench.drivers.linux import block_devices
 from pvebench.drivers.linux.host_tools import run_program
@@ -148,92 +149,72 @@ _WRITE_CACHING: Final = re.compile(r"write-caching\s*=\s*([01])\b")
 _SELECTED: Final = re.compile(r"\[([^]]+)\]")
 
 
-class DeviceSetting(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSetting:
     """Setting of a device.
 
     Attributes:
+        read: returns the effective value. Raises SwitchFailed.
+        write: requests another value; `read` returns whether it is effective. Raises SwitchFailed.
         lasting: whether the device keeps it when the machine is restarted.
     """
 
-    lasting: bool
-
-    def read(self, device: Path) -> str:
-        """Return the effective value. Raises SwitchFailed."""
-
-    def write(self, device: Path, value: str) -> None:
-        """Request another value; `read` returns whether it is effective. Raises SwitchFailed."""
+    read: Callable[[Path], str]
+    write: Callable[[Path, str], object]
+    lasting: bool = False
 
 
-class DriveCache:
-    """Write cache of an ATA drive, by hdparm -W."""
-
-    lasting = True
-
-    def read(self, device: Path) -> str:
-        """Return 1 or 0."""
-        output = _run("hdparm", "-W", str(device))
-        match = _WRITE_CACHING.search(output)
-        if match is None:
-            raise SwitchFailed(
-                f"{device} does not report its write cache",
-                cause="it is not an ATA drive; hdparm supports no others",
-                next_step="remove drive_cache for this storage",
-                evidence=output,
-            )
-        return match[1]
-
-    def write(self, device: Path, value: str) -> None:
-        """Switch it on or off; the drive first writes back its content."""
-        _run("hdparm", f"-W{value}", str(device))
+def _read_drive_cache(device: Path) -> str:
+    """Return 1 or 0: the write cache of an ATA drive."""
+    output = _run("hdparm", "-W", str(device))
+    match = _WRITE_CACHING.search(output)
+    if match is None:
+        raise SwitchFailed(
+            f"{device} does not report its write cache",
+            cause="it is not an ATA drive; hdparm supports no others",
+            next_step="remove drive_cache for this storage",
+            evidence=output,
+        )
+    return match[1]
 
 
-class ReadAhead:
-    """Read-ahead of the kernel in bytes, by blockdev."""
-
-    lasting = False
-
-    def read(self, device: Path) -> str:
-        """Return bytes."""
-        return str(int(_run("blockdev", "--getra", str(device))) * SECTOR)
-
-    def write(self, device: Path, value: str) -> None:
-        """Set bytes; the kernel keeps whole pages only."""
-        _run("blockdev", "--setra", str(int(value) // SECTOR), str(device))
+def _read_scheduler(device: Path) -> str:
+    text = _read(_file(device))
+    match = _SELECTED.search(text)
+    return match[1] if match else text.strip()  # a device with only one has no brackets
 
 
-class Scheduler:
-    """I/O scheduler, in sysfs."""
-
-    lasting = False
-
-    def read(self, device: Path) -> str:
-        """Return its name."""
-        text = _read(_file(device))
-        match = _SELECTED.search(text)
-        return match[1] if match else text.strip()  # a device with only one has no brackets
-
-    def write(self, device: Path, value: str) -> None:
-        """Select one of the device's schedulers."""
-        path = _file(device)
-        known = _read(path).replace("[", "").replace("]", "").split()
-        if value not in known:
-            raise SwitchFailed(
-                f"{device} has no I/O scheduler {value}; it has {', '.join(known)}",
-                cause="the kernel lacks its module, or the device supports none",
-            )
-        try:
-            path.write_text(value, "ascii")
-        except OSError as error:
-            raise SwitchFailed(
-                f"cannot set the I/O scheduler of {device}: {error.strerror}",
-                cause="this needs root",
-            ) from error
+def _select_scheduler(device: Path, value: str) -> None:
+    path = _file(device)
+    known = _read(path).replace("[", "").replace("]", "").split()
+    if value not in known:
+        raise SwitchFailed(
+            f"{device} has no I/O scheduler {value}; it has {', '.join(known)}",
+            cause="the kernel lacks its module, or the device supports none",
+        )
+    try:
+        path.write_text(value, "ascii")
+    except OSError as error:
+        raise SwitchFailed(
+            f"cannot set the I/O scheduler of {device}: {error.strerror}", cause="this needs root"
+        ) from error
 
 
-DEVICE_SETTINGS: Final[dict[str, DeviceSetting]] = {
-    "drive_cache": DriveCache(),
-    "read_ahead": ReadAhead(),
-    "scheduler": Scheduler(),
+DEVICE_SETTINGS: Final = {
+    "drive_cache": DeviceSetting(
+        read=_read_drive_cache,
+        # The drive first writes back the content of a cache that is switched off.
+        write=lambda device, value: _run("hdparm", f"-W{value}", str(device)),
+        lasting=True,
+    ),
+    # In bytes; the kernel keeps whole pages only.
+    "read_ahead": DeviceSetting(
+        read=lambda device: str(int(_run("blockdev", "--getra", str(device))) * SECTOR),
+        write=lambda device, value: _run(
+            "blockdev", "--setra", str(int(value) // SECTOR), str(device)
+        ),
+    ),
+    "scheduler": DeviceSetting(read=_read_scheduler, write=_select_scheduler),
 }
 """Option of the disk -> setting of the device below it."""
 

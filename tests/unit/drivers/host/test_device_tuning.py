@@ -18,7 +18,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.store.current import Results
-from pvebench_lab.host.device_tuning import DriveCache, Scheduler, Tuner
+from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, Tuner
 from testing.packs import SMALL, tool_workload, write_pack
 from testing.storages import storage_context
 from testing.stores import TemporaryStore
@@ -44,7 +44,7 @@ def test_what_hdparm_says_of_a_drives_cache_is_understood(
     answer: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hdparm_says(answer, tmp_path, monkeypatch)
-    assert DriveCache().read(Path("/dev/sda")) == value
+    assert DEVICE_SETTINGS["drive_cache"].read(Path("/dev/sda")) == value
 
 
 def test_a_drive_that_says_nothing_of_a_cache_has_none(
@@ -52,7 +52,7 @@ def test_a_drive_that_says_nothing_of_a_cache_has_none(
 ) -> None:
     hdparm_says("write_cache_none.txt", tmp_path, monkeypatch)
     with pytest.raises(SwitchFailed, match="does not report its write cache"):
-        DriveCache().read(Path("/dev/loop0"))
+        DEVICE_SETTINGS["drive_cache"].read(Path("/dev/loop0"))
 
 
 def test_without_hdparm_the_error_names_the_package(
@@ -60,7 +60,7 @@ def test_without_hdparm_the_error_names_the_package(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SwitchFailed, match="cannot start hdparm") as caught:
-        DriveCache().read(Path("/dev/sda"))
+        DEVICE_SETTINGS["drive_cache"].read(Path("/dev/sda"))
     assert caught.value.next_step == "run `apt-get install hdparm`"
 
 
@@ -73,7 +73,7 @@ def test_a_file_has_no_settings_to_change(tmp_path: Path) -> None:
         Tuner(store.journal).apply(Path(volume.volid), TUNED)
     assert [kind for _, kind, _ in store.journal.pending()] == ["volume"]
     with pytest.raises(SwitchFailed, match="cannot read"):
-        Scheduler().read(Path(volume.volid))
+        DEVICE_SETTINGS["scheduler"].read(Path(volume.volid))
 
 
 def scenario(disk: Disk) -> Scenario:
