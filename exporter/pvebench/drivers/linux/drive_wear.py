@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,24 +102,31 @@ def parse_wear(output: bytes) -> Wear | None:
     content: dict[str, Any] = json.loads(output)
     if b"Permission denied" in output and content["smartctl"]["exit_status"] & _OPEN_FAILED:
         raise PermissionError("smartctl: permission denied")
-    log = content.get("nvme_smart_health_information_log", {})
-    used, written = log.get("percentage_used"), log.get("data_units_written", 0) * _NVME_UNIT_BYTES
-    if used is None:
-        pages = content.get("ata_device_statistics", {}).get("pages", [])
-        values = {
-            row["name"]: row["value"]
-            for page in pages
-            for row in page.get("table", ())
-            if row.get("flags", {}).get("valid")
-        }
-        used, sectors = (values.get(name) for name in _STATISTICS)
-        written = (sectors or 0) * content.get("logical_block_size", 0)
-    if used is None:  # SAS drives with smartctl 7.4, and all with 7.5
-        used = content.get("scsi_percentage_used_endurance_indicator")
-        gigabytes = content.get("scsi_error_counter_log", {}).get("write", {})
-        written = written or round(float(gigabytes.get("gigabytes_processed", 0)) * 1e9)
-    if used is None:
-        used = content.get("endurance_used", {}).get("current_percent")
+    readings = [_of_nvme(content), _of_ata(content), _of_sas(content)]
+    readings.append((content.get("endurance_used", {}).get("current_percent"), 0))
+    used = next((percent for percent, _ in readings if percent is not None), None)
+    written = next((size for _, size in readings if size), 0)
     if isinstance(used, bool) or not isinstance(used, int) or used < 0 or written < 0:
         return None
     return Wear(used / 100, written)
+
+
+def _of_nvme(content: Mapping[str, Any]) -> tuple[Any, int]:
+    """Return the used percentage of the life, None if it is not reported, and bytes written."""
+    log = content.get("nvme_smart_health_information_log", {})
+    return log.get("percentage_used"), log.get("data_units_written", 0) * _NVME_UNIT_BYTES
+
+
+def _of_ata(content: Mapping[str, Any]) -> tuple[Any, int]:
+    pages = content.get("ata_device_statistics", {}).get("pages", [])
+    rows = [row for page in pages for row in page.get("table", ())]
+    values = {row["name"]: row["value"] for row in rows if row.get("flags", {}).get("valid")}
+    used, sectors = (values.get(name) for name in _STATISTICS)
+    return used, (sectors or 0) * content.get("logical_block_size", 0)
+
+
+def _of_sas(content: Mapping[str, Any]) -> tuple[Any, int]:
+    """As `_of_nvme`, for smartctl 7.4; from 7.5 on, all drives have `endurance_used`."""
+    written = content.get("scsi_error_counter_log", {}).get("write", {})
+    gigabytes = float(written.get("gigabytes_processed", 0))
+    return content.get("scsi_percentage_used_endurance_indicator"), round(gigabytes * 1e9)

@@ -66,9 +66,6 @@ class QemuMachine:
         self._entry = -1
         self._qmp: Channel | None = None
         self._agent: Channel | None = None
-        self._begun = 0.0
-        self.boot_seconds = 0.0
-        """From power-on to the agent's first response."""
 
     @property
     def pid(self) -> int | None:
@@ -114,7 +111,6 @@ class QemuMachine:
     ) -> None:
         """Begin the boot; `wait` returns the guest. Args and errors as `start`."""
         self._entry = self._journal.open(KIND, {"uuid": self.uuid})
-        self._begun = self._clock.monotonic()
         with self._killed_by_error():
             self.directory.mkdir(parents=True, mode=0o700)
             if machine.foreign:
@@ -124,9 +120,7 @@ class QemuMachine:
     def wait(self, *, timeout: float) -> QemuGuest:
         """Return the guest when its agent responds. Raises as `start`."""
         with self._killed_by_error():
-            guest = self._connect(timeout)
-        self.boot_seconds = self._clock.monotonic() - self._begun
-        return guest
+            return self._connect(timeout)
 
     @contextlib.contextmanager
     def _killed_by_error(self) -> Iterator[None]:

@@ -132,10 +132,6 @@ class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
         volume = self._state.disk.plug.volume if self._state.disk else None
         return Path(volume.volid) if volume and volume.local else None
 
-    @property
-    def boot_seconds(self) -> float:
-        return self._vm.boot_seconds if self._vm else 0.0
-
     def prepare(self, machine: Machine, *, count: int) -> None:
         """As `FurtherVm.prepare`."""
         require_memory(machine, count, available_memory())

@@ -21,48 +21,36 @@ from pvebench.model.ports import Guard, Hold, HoldKind
 from pvebench.model.units import DAY, show_bytes
 from pvebench.model.workload import Case
 
-_HEAVY: Final = {
-    "vzdump": "a backup",
-    "qmrestore": "a restore",
-    "vzrestore": "a restore",
-    "qmigrate": "a migration",
-    "vzmigrate": "a migration",
-    "hamigrate": "a migration",
-    "migrateall": "a migration of all guests",
-    "bulk-migrate": "a migration of many guests",
-    "qmclone": "a clone",
-    "vzclone": "a clone",
-    "qmmove": "a move of a disk",
-    "move_volume": "a move of a volume",
-    "qmsnapshot": "a snapshot",
-    "vzsnapshot": "a snapshot",
-    "qmdelsnapshot": "the removal of a snapshot",
-    "vzdelsnapshot": "the removal of a snapshot",
-    "qmrollback": "a rollback",
-    "vzrollback": "a rollback",
-    "imgcopy": "an upload",
-    "imgdel": "the removal of a volume",
-    "download": "a download",
-    "qmsuspend": "a suspension to disk",
-    "vzcreate": "the creation of a container",
-    "ociregistrypull": "a download",
-    "startall": "a start of all guests",
-    "stopall": "a stop of all guests",
-    "suspendall": "a suspension of all guests",
-    "bulk-start": "a start of many guests",
-    "bulk-shutdown": "a stop of many guests",
-    "bulk-suspend": "a suspension of many guests",
-    "diskinit": "work on a disk",
-    "wipedisk": "work on a disk",
-    "zfscreate": "work on a disk",
-    "lvmcreate": "work on a disk",
-    "lvmthincreate": "work on a disk",
-    "dircreate": "work on a disk",
+_HEAVY_TASKS: Final = {
+    "a backup": "vzdump",
+    "a restore": "qmrestore vzrestore",
+    "a migration": "qmigrate vzmigrate hamigrate",
+    "a migration of all guests": "migrateall",
+    "a migration of many guests": "bulk-migrate",
+    "a clone": "qmclone vzclone",
+    "a move of a disk": "qmmove",
+    "a move of a volume": "move_volume",
+    "a snapshot": "qmsnapshot vzsnapshot",
+    "the removal of a snapshot": "qmdelsnapshot vzdelsnapshot",
+    "a rollback": "qmrollback vzrollback",
+    "an upload": "imgcopy",
+    "the removal of a volume": "imgdel",
+    "a download": "download ociregistrypull",
+    "a suspension to disk": "qmsuspend",
+    "the creation of a container": "vzcreate",
+    "a start of all guests": "startall",
+    "a stop of all guests": "stopall",
+    "a suspension of all guests": "suspendall",
+    "a start of many guests": "bulk-start",
+    "a stop of many guests": "bulk-shutdown",
+    "a suspension of many guests": "bulk-suspend",
+    "work on a disk": "diskinit wipedisk zfscreate lvmcreate lvmthincreate dircreate",
 }
-"""Task type -> description, for tasks that move much data, or stop and start guests.
+"""Description -> task types, of tasks that move much data, or stop and start guests.
 
 The types are those of `fork_worker` in pve-manager, qemu-server, pve-container and pve-storage.
 """
+_HEAVY: Final = {kind: what for what, kinds in _HEAVY_TASKS.items() for kind in kinds.split()}
 _MAINTENANCE: Final = "maintenance"
 """Node state of the cluster's HA manager: `ha-manager crm-command node-maintenance`.
 
