@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from pvebench.cli.options import (
     together,
     verbose_option,
 )
-from pvebench.diagnostics.check import findings as check_findings
+from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.doctor import Servers, diagnose
 from pvebench.diagnostics.outgoing import Observation, Severity
 from pvebench.diagnostics.pipeline import (
@@ -46,28 +46,23 @@ _LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 @format_option()
 def check(form: str, scale: float, **options: Any) -> None:
     """Validate settings, packs, tools and disk space. Nothing is changed."""
-    show_findings(list(findings_of(options, scale)), form=form)
+    show_findings(findings(read_settings(**options), scale), form=form)
 
 
-def show_findings(findings: list[Finding], *, form: str = "text") -> None:
+def show_findings(results: Iterable[Finding], *, form: str = "text") -> None:
     """Print findings. Raises MachineError if a check failed."""
-    findings = [(name, good, command_text(text, "check")) for name, good, text in findings]
+    checks = [(name, good, command_text(text, "check")) for name, good, text in results]
     show(
         form,
-        lambda: [{"check": name, "ok": good, "found": text} for name, good, text in findings],
-        lambda: (f"{_LABELS[good]}  {name}: {text}" for name, good, text in findings),
+        lambda: [{"check": name, "ok": good, "found": text} for name, good, text in checks],
+        lambda: (f"{_LABELS[good]}  {name}: {text}" for name, good, text in checks),
     )
-    bad = [name for name, good, _ in findings if good is False]
+    bad = [name for name, good, _ in checks if good is False]
     if bad:
         raise MachineError(
-            f"{len(bad)} of {len(findings)} checks failed: {', '.join(bad)}",
+            f"{len(bad)} of {len(checks)} checks failed: {', '.join(bad)}",
             next_step="fix the first failure and check again; it may cause the others",
         )
-
-
-def findings_of(options: dict[str, Any], scale: float = 1.0) -> Iterator[Finding]:
-    """Yield the findings for settings from the command line, as of `read_settings`."""
-    yield from check_findings(read_settings(**options), scale)
 
 
 # --- `pvebench selftest`: one sample from the exporter to Prometheus and Grafana.

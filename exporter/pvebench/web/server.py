@@ -42,25 +42,21 @@ from pvebench.web.request_filter import Access, RequestFilter
 from pvebench.web.responses import internal_error, refuse
 
 
-class Encodings:
-    """ASGI middleware that reduces Accept-Encoding to `gzip` or nothing.
+class Compression(GZipMiddleware):
+    """ASGI middleware that compresses what is not compressed already.
 
-    Other code only searches for the word, although `gzip;q=0` rejects it (RFC 9110, 12.5.3).
+    It reduces Accept-Encoding to `gzip` or nothing: other code only searches for the word, although
+    `gzip;q=0` rejects it (RFC 9110, 12.5.3).
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request with the normalized header."""
-        if scope["type"] == "http":
-            headers = MutableHeaders(scope=scope)
-            values = headers.getlist("accept-encoding")
-            if values:
-                del headers["accept-encoding"]
-                if accepts_gzip(",".join(values)):
-                    headers["accept-encoding"] = "gzip"
-        await self._app(scope, receive, send)
+        headers = MutableHeaders(scope=scope)
+        if values := headers.getlist("accept-encoding"):
+            del headers["accept-encoding"]
+            if accepts_gzip(",".join(values)):
+                headers["accept-encoding"] = "gzip"
+        await super().__call__(scope, receive, send)
 
 
 def accepts_gzip(header: str) -> bool:
@@ -195,11 +191,8 @@ def make_app(
             Route("/runbooks/{alert}", runbook),
             *Pages(results, statuses, now, verdicts, note).routes(),
         ],
-        middleware=[
-            Middleware(Encodings),
-            # A large matrix is a megabyte of HTML; /metrics is already compressed.
-            Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4),
-        ],
+        # A large matrix is a megabyte of HTML.
+        middleware=[Middleware(Compression, minimum_size=2000, compresslevel=4)],
         exception_handlers={HTTPException: refuse, Exception: internal_error},
     )
 

@@ -183,11 +183,16 @@ def _networks(proxies: Sequence[str]) -> list[IPv4Network | IPv6Network]:
         ) from error
 
 
+@contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    stopped = threading.Event()
+    with handle_signals(dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)):
+        yield stopped
+
+
 def _serve(app: Any, listen: str, names: tuple[str, ...], web_config_file: Path | None) -> None:
     access = Access(listen, names=names, file=web_config_file)
-    stopped = threading.Event()
-    stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
-    with handle_signals(stop), WebServer(app, open_socket(listen), access):
+    with _until_stopped() as stopped, WebServer(app, open_socket(listen), access):
         click.echo(f"hub on {access.scheme}://{listen}/")
         if warning := exposure(listen, web_config_file):
             click.echo(warning, err=True)
@@ -210,9 +215,7 @@ def judge(url: str, once: bool) -> None:
             while judge_next(database, issues):
                 pass
             return
-        stopped = threading.Event()
-        stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stopped.set)
-        with handle_signals(stop):
+        with _until_stopped() as stopped:
             judge_all(database, issues, stopped.wait)
 
 

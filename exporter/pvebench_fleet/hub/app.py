@@ -57,7 +57,7 @@ class SiteEndpoints:
         self._places = threading.BoundedSemaphore(CONNECTIONS)
         self._tokens = set[str]()
 
-    async def __call__(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Answer a request; a busy or broken database asks the site to come back."""
         try:
             site = await self._with_place(request, self._site, request)
@@ -262,14 +262,9 @@ def make_app(
 ) -> Starlette:
     """Return the application; `is_full` as of `SiteEndpoints`."""
     endpoints = SiteEndpoints(door, database, is_full)
-    # A Starlette endpoint is a function: an object would be an ASGI application.
-
-    async def sites(request: Request) -> Response:
-        return await endpoints(request)
-
     return Starlette(
         routes=[
-            Route("/fleet/1/{name}", sites, methods=["GET", "POST"]),
+            Route("/fleet/1/{name}", endpoints.answer, methods=["GET", "POST"]),
             Route("/-/healthy", _healthy),
         ]
     )

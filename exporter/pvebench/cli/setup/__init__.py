@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.doctor import findings_of, show_findings
+from pvebench.cli.doctor import show_findings
 from pvebench.cli.options import DEFAULT_PACK, PATH, pack_file
 from pvebench.cli.setup.cluster import NODE_EXPORTER, set_up_cluster
 from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
+from pvebench.diagnostics.check import findings
 from pvebench.drivers import DRIVERS
 from pvebench.errors import NotWritable
 from pvebench.files import mounts
@@ -112,8 +113,7 @@ def _conclude(config: Path, *, checked: bool) -> None:
         click.echo(line)
     if checked:
         click.echo("Checks:")
-        defaults = {"state": None, "node": None, "driver": None, "packs": ()}
-        show_findings(list(findings_of({"config": config, **defaults})))
+        show_findings(findings(load_settings(config)))
     click.echo(f"Next: pvebench serve --config {config}")
 
 
