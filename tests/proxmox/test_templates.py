@@ -18,13 +18,14 @@ from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers import vm_lifecycle
 from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.setup.checks import Needs, inspect
 from pvebench.drivers.proxmox.vm import leftovers
 from pvebench.drivers.proxmox.vm.agent import AgentClient
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, clone_options, make_vm
 from pvebench.drivers.vm_lifecycle import GuestSystem
-from pvebench.errors import AccessDenied, SwitchFailed
+from pvebench.errors import AccessDenied, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Bus
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Clock
@@ -237,7 +238,7 @@ def test_a_clone_that_takes_longer_than_the_wait_is_removed_later(
     """The clone is not in the pool before its task ends, so the token does not see it."""
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
     install(site)
-    site.cluster.copying = 30.0
+    site.cluster.may_copy.clear()
     number = request_of_clone(site)
     with pytest.raises(Killed):
         create(site, DyingApi(site.connect(), number, after=True))  # type: ignore[arg-type] # as Api
@@ -288,6 +289,34 @@ def test_a_clone_by_another_user_does_not_end_the_wait_for_the_own_one(site: Sit
     assert site.cluster.vms[TEMPLATE].config == before
 
 
+def test_a_clone_whose_response_is_lost_is_found_by_its_task(site: Site) -> None:
+    install(site)
+    site.faults.add("drop_after", "POST", "/clone")
+    create(site, site.connect())
+    assert site.faults.hits
+    assert site.cluster.vms[9000].config["tags"] == "pvebench"
+    assert undo(site) == ["removed VM 9000 with its volumes"]
+
+
+def test_a_clone_taken_for_another_users_stays_in_the_journal(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its response is lost, and so is the proof which of two tasks of the template is its own."""
+    install(site)
+    other = site.cluster.tasks.foreign("pve1", "qmclone", str(TEMPLATE))
+    other.end = "OK"
+    monkeypatch.setattr(Tasks, "_search", lambda _self, _kind: other.upid)
+    site.cluster.may_copy.clear()
+    site.faults.add("drop_after", "POST", "/clone")
+    with pytest.raises(HypervisorGone):
+        create(site, site.connect())
+    assert len(site.store.journal.pending()) == 1
+    site.cluster.may_copy.set()
+    site.cluster.idle()
+    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.cluster.vms.keys() == {TEMPLATE}
+
+
 def test_a_clone_that_fails_midway_leaves_nothing_and_says_why(site: Site) -> None:
     install(site)
     site.cluster.storages["thin"].mounted = False
@@ -303,7 +332,7 @@ def test_a_killed_clone_is_named_with_its_marker_for_root(
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
     install(site)
     number = request_of_clone(site)
-    site.cluster.copying = 30.0
+    site.cluster.may_copy.clear()
     site.cluster.tasks.deaf.add("qmclone")
     with pytest.raises(Killed):
         create(site, DyingApi(site.connect(), number, after=True))  # type: ignore[arg-type] # as Api

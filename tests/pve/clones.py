@@ -8,6 +8,7 @@ clone is `volume_has_feature` of its plugin.
 from __future__ import annotations
 
 import shutil
+import threading
 from typing import Any
 
 from pve.access import Access
@@ -17,6 +18,7 @@ from pve.storage import FILES, Volumes
 from pve.tasks import Killed, Task, TaskFailure, Tasks
 from pve.vms import Vm
 
+_INTERRUPTED = "interrupted by signal"
 _OTHERS = ("efidisk0", "tpmstate0")
 
 
@@ -24,15 +26,17 @@ class CloneCalls:
     """What a cluster answers about clones.
 
     Attributes:
-        copying: seconds that the copy of a disk takes.
-        clones: parameters of each clone that has begun, with `source`.
+        may_copy: until it is set, the copy of a disk does not end.
     """
 
     tasks: Tasks
     access: Access
     vms: dict[int, Vm]
     pools: dict[str, set[int]]
-    copying = 0.0
+
+    def __init__(self) -> None:
+        self.may_copy = threading.Event()
+        self.may_copy.set()
 
     def vm(self, node: str, vmid: str | int) -> Vm:
         raise NotImplementedError
@@ -134,10 +138,9 @@ class CloneCalls:
         shutil.copyfile(volumes.path(volid), volumes.path(copy))
         if linked:
             copy = volumes.rename(copy, f"{storage}:{name}/{copy.partition(':')[2]}")
-        if task.stopped.wait(self.copying):
-            if task.kind in self.tasks.deaf:
-                raise Killed
-            raise TaskFailure("interrupted by signal")
+        while not self.may_copy.wait(0.02):
+            if task.stopped.is_set():
+                raise Killed if task.kind in self.tasks.deaf else TaskFailure(_INTERRUPTED)
         return render(copy, options)
 
 

@@ -122,6 +122,7 @@ class Cluster(CloneCalls, OperationCalls):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        CloneCalls.__init__(self)
         self.order = random.Random(str(self.directory.parent.name))
         """Of lists, from the name of the test's directory."""
         self.schema = Schema(self.major)

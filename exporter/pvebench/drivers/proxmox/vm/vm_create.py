@@ -102,7 +102,7 @@ def make_vm(
                 if is_free(api, vmid):  # else the VM exists: it is removed later
                     journal.close(entry)
             raise
-        _tag(vm, journal, entry, options if template else {})
+        _tag(api, vm, journal, entry, options if template else {})
         return vm, entry
     raise no_free_id(place)
 
@@ -155,7 +155,7 @@ def _create(
     )
 
 
-def _tag(vm: BenchVm, journal: Journal, entry: int, options: Mapping[str, Any]) -> None:
+def _tag(api: Api, vm: BenchVm, journal: Journal, entry: int, options: Mapping[str, Any]) -> None:
     """Tag a new VM and set a clone's options; if that fails, remove it, or leave it to the journal.
 
     The tag is set after creation: with pool rights alone, version 9.2 rejects tags during it.
@@ -165,7 +165,8 @@ def _tag(vm: BenchVm, journal: Journal, entry: int, options: Mapping[str, Any]) 
     except DriverError:
         with contextlib.suppress(DriverError):
             vm.destroy(journal)
-            journal.close(entry)
+            if is_free(api, vm.vmid):  # else a clone may still begin or run
+                journal.close(entry)
         raise
 
 
