@@ -42,8 +42,8 @@ from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
 from pvebench.store.current import Results
+from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import journal_details
-from pvebench.store.state import holder_of
 from pvebench.store.store import Store
 from testing.simulated_site import app_of
 from testing.simulations import simulate

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.linux.block_devices import flushes_ignored
 from pvebench.drivers.linux.host_tools import run_program
@@ -268,15 +269,12 @@ class QemuDurability:
 
     def _devices(self, guest: QemuGuest, tests: Sequence[_TestDisk]) -> dict[str, str]:
         """Return serial number -> device, when the guest has all disks. Raises GuestTimeout."""
-        clock = self._place.clock
-        deadline = clock.monotonic() + SWITCH_SECONDS
-        while clock.monotonic() < deadline:
+        for _ in attempts(self._place.clock, seconds=SWITCH_SECONDS, pause=0.1):
             found = run_script(guest, "cd /sys/block && grep . vd*/serial").stdout.decode()
             pairs = (line.partition("/serial:") for line in found.splitlines())
             names = {serial: f"/dev/{name}" for name, _, serial in pairs}
             if names.keys() >= {test.names.serial for test in tests}:
                 return names
-            clock.sleep(0.1)
         raise GuestTimeout(f"{len(tests)} disks not visible in the guest after {SWITCH_SECONDS} s")
 
     def _result(self, group: Sequence[_TestDisk], version: str) -> Durability:

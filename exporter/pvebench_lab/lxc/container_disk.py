@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.backend_router import LocalBackend
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.storages.block import attach_loop, release_loop
@@ -264,14 +265,11 @@ class ContainerTools(Guest):
 
     def _inner_pid(self, pid_file: str) -> int:
         """Return a program's process ID in the container, for use by other programs there."""
-        deadline = self._clock.monotonic() + _START_SECONDS
-        while True:
+        for _ in attempts(self._clock, seconds=_START_SECONDS, pause=0.01):
             done = self.run(["cat", pid_file])
             if done.exit_code == 0 and (match := _PID.fullmatch(done.stdout)):
                 return int(match[1])
-            if self._clock.monotonic() > deadline:
-                raise ToolFailed("cannot start a tool in the container")
-            self._clock.sleep(0.01)
+        raise ToolFailed("cannot start a tool in the container")
 
     def poll(self, pid: int) -> Completed | None:
         ended = self._tools.poll(self._pids[pid])

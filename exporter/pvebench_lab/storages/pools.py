@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 from pydantic import Field, StrictStr
 
+from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, StorageSettings
 from pvebench.drivers.storages.own_files import drop_page_cache
@@ -303,11 +303,10 @@ def identify_dataset(context: StorageContext[ZfsSettings]) -> Identity:
 
 
 def _wait(done: Callable[[], bool], problem: str, cause: str) -> None:
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while not done():
-        if time.monotonic() > deadline:
-            raise VolumeError(problem, cause=cause)
-        time.sleep(0.1)
+    for _ in attempts(SystemClock(), seconds=_BUSY_SECONDS, pause=0.1):
+        if done():
+            return
+    raise VolumeError(problem, cause=cause)
 
 
 def _not_own(name: str) -> VolumeError:

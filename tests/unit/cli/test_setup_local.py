@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 import ssl
 from pathlib import Path
 
@@ -208,10 +207,10 @@ def test_the_settings_are_a_dump_with_comments_only_at_keys_of_pvebench() -> Non
 def test_a_cluster_that_shows_no_certificate_is_explained(
     error: OSError, fact: str, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(ssl, "get_server_certificate", refuse)
     with pytest.raises(ServerGone) as caught:
         certificate_fingerprint("pve1", 8006)
     assert caught.value.happened.startswith(f"pve1:8006 {fact}")

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.qemu.block_graph import LATENCIES, Names, own_statistics
 from pvebench.drivers.qemu.qmp import Channel, CommandRefused
 from pvebench.drivers.responses import count, fields, rows, text
@@ -258,12 +259,10 @@ class DiskOperation:
 
     def _wait_for_migration(self) -> Mapping[str, Any]:
         """Wait for its end. Raises OperationUnfinished."""
-        deadline = self._clock.monotonic() + _CANCEL_SECONDS
-        while (state := self._migration())["status"] not in _MIGRATED:
-            if self._clock.monotonic() > deadline:
-                raise OperationUnfinished(f"{self._name} did not end")
-            self._clock.sleep(0.01)
-        return state
+        for _ in attempts(self._clock, seconds=_CANCEL_SECONDS, pause=0.01):
+            if (state := self._migration())["status"] in _MIGRATED:
+                return state
+        raise OperationUnfinished(f"{self._name} did not end")
 
     def _delete_snapshot(self) -> None:
         """Write what is in the overlay to the volume, which the guest uses again after that."""

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.responses import (
     AGENT_INFO,
     Shape,
@@ -232,16 +233,10 @@ class QemuGuest(Guest):
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         pid = self._exec(argv, stdin)
-        deadline = self._clock.monotonic() + timeout
-        pause = 0.01
-        while True:
-            done = self.poll(pid)
-            if done is not None:
+        for _ in attempts(self._clock, seconds=timeout, pause=0.01, longest=0.5):
+            if (done := self.poll(pid)) is not None:
                 return done
-            if self._clock.monotonic() > deadline:
-                raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
-            self._clock.sleep(pause)
-            pause = min(0.5, pause * 2)
+        raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
 
     def start(self, argv: list[str]) -> int:
         return self._exec(argv, b"")

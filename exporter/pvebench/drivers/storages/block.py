@@ -7,11 +7,11 @@ The content of a whole device is destroyed, so it must be claimed; see
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
 from pvebench.drivers.storages.directory import (
@@ -219,13 +219,12 @@ def release_loop(device: str, held: int) -> None:
     Raises VolumeError: another program has it open.
     """
     os.close(held)
-    deadline = time.monotonic() + END_SECONDS
-    while Path(f"/sys/block/{Path(device).name}/loop").exists():
-        if time.monotonic() > deadline:
-            raise VolumeError(
-                f"{device} is still in use", cause="another program has it open, or its I/O hangs"
-            )
-        time.sleep(0.02)
+    for _ in attempts(SystemClock(), seconds=END_SECONDS, pause=0.02):
+        if not Path(f"/sys/block/{Path(device).name}/loop").exists():
+            return
+    raise VolumeError(
+        f"{device} is still in use", cause="another program has it open, or its I/O hangs"
+    )
 
 
 def detach_loops(path: Path) -> None:

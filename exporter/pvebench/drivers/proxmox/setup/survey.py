@@ -60,15 +60,8 @@ def certificate_fingerprint(host: str, port: int) -> str:
 
     Raises ServerGone: there is no certificate.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only the certificate is read; nothing is sent
-    try:
-        with (
-            socket.create_connection((host, port), _CONNECT_SECONDS) as raw,
-            context.wrap_socket(raw, server_hostname=host) as channel,
-        ):
-            digest = hashlib.sha256(channel.getpeercert(binary_form=True) or b"").hexdigest()
+    try:  # only the certificate is read, without verification; nothing is sent
+        certificate = ssl.get_server_certificate((host, port), timeout=_CONNECT_SECONDS)
     except socket.gaierror as error:
         raise ServerGone(
             f"{host}: {error.strerror}",
@@ -82,6 +75,7 @@ def certificate_fingerprint(host: str, port: int) -> str:
             cause=cause,
             next_step="check address and port; Proxmox VE listens on port 8006",
         ) from error
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2)).upper()
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
 from pvebench.drivers.responses import completed, enabled_commands
@@ -131,28 +133,22 @@ class AgentClient(Guest):
 
         Raises GuestTimeout: no response within `seconds`.
         """
-        deadline = self._clock.monotonic() + seconds
-        while not self._is_up():
-            if self._clock.monotonic() > deadline:
-                raise GuestTimeout(
-                    f"{self._path} did not respond within {seconds:.0f} s of power-on",
-                    cause="the guest hangs during boot, or the node is overloaded",
-                )
-            self._clock.sleep(1.0)
+        for _ in attempts(self._clock, seconds=seconds, pause=1.0):
+            if self._is_up():
+                return
+        raise GuestTimeout(
+            f"{self._path} did not respond within {seconds:.0f} s of power-on",
+            cause="the guest hangs during boot, or the node is overloaded",
+        )
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
         """Run a short program with little output and wait for it."""
         pid = self._exec(*self._with_input(argv, stdin))
-        deadline = self._clock.monotonic() + timeout
-        pause = 0.1
-        while True:
-            self._clock.sleep(pause)
-            done = self._status(pid, argv[0])
-            if done is not None:
+        self._clock.sleep(0.1)  # no program ends before the first question
+        for _ in attempts(self._clock, seconds=timeout, pause=0.2, longest=1.0):
+            if (done := self._status(pid, argv[0])) is not None:
                 return done
-            if self._clock.monotonic() > deadline:
-                raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
-            pause = min(1.0, pause * 2)
+        raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
 
     def _with_input(self, argv: list[str], stdin: bytes) -> tuple[list[str], str]:
         if not _is_transferable(stdin):
@@ -316,12 +312,9 @@ class AgentGuest(AgentClient):
 
     def _started(self, place: str) -> int:
         """Return the pid that a job wrote, 0 if none; the job is never started twice."""
-        deadline = self._clock.monotonic() + _STARTED_SECONDS
-        while self._clock.monotonic() < deadline:
-            try:
+        for _ in attempts(self._clock, seconds=_STARTED_SECONDS, pause=1.0):
+            with suppress(OutputUnreadable, ValueError):  # missing or incomplete
                 return int(self._read(f"{place}/pid"))
-            except (OutputUnreadable, ValueError):  # missing or incomplete
-                self._clock.sleep(1.0)
         return 0
 
     def poll(self, pid: int) -> Completed | None:
