@@ -28,8 +28,6 @@ from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hou
 
 MAYBE: Final = 0.01
 """Maximum p-value of a possible change of a single case."""
-CONTRARY: Final = 2.0
-"""Minimum difference from its group, in scales, to exclude a member."""
 MOST_AFTER: Final = 30
 """Maximum number of runs after a change to examine."""
 RUNGS: Final = (1, 2, 3, 5, 8, 13, 20, MOST_AFTER)
@@ -185,17 +183,7 @@ def _judge_together(
     named = [
         group for group in fleet.groups if abs(group.effect) >= histories[0].figure.least_effect
     ]
-    # All cases move relative to before, a group relative to the others.
-    everything = sum(group.effect for group in fleet.groups if not group.group)
-    common = (fleet.common + everything, fleet.common)
-    moved_with = {
-        row: group
-        for group in reversed(named)
-        for row in group.members
-        if _goes_along(
-            float(known.shift[row]) - common[group.group == ()], known, row, group.effect
-        )
-    }
+    moved_with = {row: group for group in reversed(named) for row in group.members}
     groups += [
         replace(group, cases=tuple(histories[row].case for row in group.members)) for group in named
     ]
@@ -203,13 +191,6 @@ def _judge_together(
         cases[history.case] = _case_shift(
             history, row, known, fleet, moved_with.get(row), aligned, strictness
         )
-
-
-def _goes_along(shift: float, known: Known, row: int, effect: float) -> bool:
-    """Return whether the shift of a group member is consistent with its group."""
-    away = effect - shift
-    other_way = abs(away) > abs(effect) / 2 and away * effect > 0
-    return not (other_way and abs(away) > CONTRARY * float(known.scale[row]))
 
 
 def _case_shift(

@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from pvebench.analysis.case_history import CaseStep, ChangeKind, Group, common_group
 from pvebench.analysis.change import (
@@ -34,8 +33,6 @@ from pvebench.model.judged import JUDGED, Judged
 Changed = tuple[Verdict, CaseStep]
 GroupKey = tuple[Group | None, bool]
 """Shared labels of cases, and whether they moved for the worse."""
-FURTHER: Final = 1.5
-"""Minimum ratio (of logarithms) to the effect on all cases to report a group separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +112,7 @@ def by_group(
         shared = _in_common(members[key], verdicts)
         if shared is not None and (shared, key[1]) not in members:
             members[shared, key[1]] = members.pop(key)
-    for direction in (True, False):
-        _join_everything(members, worse=direction)
     return members
-
-
-def _join_everything(members: dict[GroupKey, list[Changed]], *, worse: bool) -> None:
-    """Join a group with all cases where those moved about as far: it is no separate change."""
-    everything = members.get(((), worse))
-    if everything is None:
-        return
-    for key in [key for key in members if key[0] and key[1] == worse]:
-        if _similar_size(members[key], everything):
-            everything += members.pop(key)
-
-
-def _similar_size(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
-    name = first_figure(others)
-    effects = [
-        statistics.median(
-            [step.effect for verdict, step in pairs if verdict.history.figure.name == name]
-        )
-        for pairs in (some, others)
-        if first_figure(pairs) == name
-    ]
-    return len(effects) == 2 and abs(effects[0]) < FURTHER * abs(effects[1])
 
 
 def first_figure(pairs: Sequence[Changed]) -> str:
