@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pvebench.drivers.linux.cgroups import GROUPS
-
 
 def losetup() -> str:
     return subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True).stdout
@@ -19,7 +17,7 @@ def processes() -> list[str]:
 def left_of(owner: str) -> list[str]:
     """Return whatever of an instance's container the machine still knows."""
     lines = [losetup(), Path("/proc/self/mountinfo").read_text("utf-8"), *processes()]
-    places = (GROUPS, Path("/run/lxc"))
+    places = (Path("/sys/fs/cgroup"), Path("/run/lxc"))
     return [
         *(line for one in lines for line in one.splitlines() if f"pvebench-test-{owner}" in line),
         *(str(path) for place in places for path in place.rglob(f"*{owner}*")),

@@ -48,8 +48,8 @@ PLACES: Final = {
         pvebench_lab/host/device_tuning.py:_read pvebench_lab/host/device_tuning.py:_text
         drivers/linux/block_devices.py:_btrfs_devices drivers/linux/block_devices.py:mount_of
         drivers/linux/block_devices.py:_backing_file
-        drivers/linux/cgroups.py:_read drivers/linux/cgroups.py:cpu_seconds
-        drivers/linux/cgroups.py:group_seconds drivers/linux/cgroups.py:version_of
+        pvebench_lab/lxc/cgroups.py:_read pvebench_lab/lxc/cgroups.py:version_of
+        drivers/linux/procfs.py:cpu_seconds drivers/linux/procfs.py:group_seconds
         drivers/linux/io_counters.py:_text drivers/linux/io_counters.py:device_counters
         drivers/linux/procfs.py:_host_cpu drivers/linux/procfs.py:_margins
         drivers/linux/procfs.py:_name drivers/linux/procfs.py:_number

@@ -17,7 +17,6 @@ from mmap import PAGESIZE
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
@@ -29,6 +28,7 @@ from pvebench.guest.recipe import MODULE_PLACE, MOUNT_POINT
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import whole_number
+from pvebench_lab.lxc.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
 
 KIND: Final = "container"
 ROOT_KIND: Final = "container-root"

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.backend_router import LocalBackend
-from pvebench.drivers.clocks import attempts
+from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.io_counters import device_counters
-from pvebench.drivers.storages.block import attach_loop, release_loop
+from pvebench.drivers.storages.block import losetup
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.own_files import drop_page_cache
-from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed
+from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed, VolumeError
 from pvebench.files import mounts
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
@@ -37,6 +37,8 @@ _READ_BACK: Final = ("bus", "format", "cache", *DEVICE_OPTIONS)
 _PROGRAMS: Final = ["/bin/busybox", "env", "PATH=/usr/bin:/usr/sbin:/bin:/sbin"]
 """Prefix of a command that sets the search path of the guest's programs."""
 _START_SECONDS: Final = 10.0
+_LOOP_SECONDS: Final = 10.0
+"""Time limit for the end of a loop device: its last I/O must complete first."""
 _CHANGE_OWNER: Final = f'"$@"; chown -hR "$0" {MOUNT_POINT}; {FILESYSTEM_TOOL} unmount'
 """Script for sh; arguments: owner, command that mounts."""
 MAX_DEPTH: Final = 32
@@ -113,7 +115,7 @@ class ContainerDisk(LocalBackend):
     def _open(self, path: Path) -> Path:
         if path.is_block_device():
             return path
-        device, self._held = attach_loop(str(path))
+        device, self._held = _attach_loop(str(path))
         return Path(device)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
@@ -149,7 +151,7 @@ class ContainerDisk(LocalBackend):
         device, held = self._device, self._held
         self._tools, self._started, self._device, self._held = None, None, None, -1
         if held >= 0:
-            release_loop(str(device), held)
+            _release_loop(str(device), held)
 
     power_off = detach
 
@@ -173,6 +175,37 @@ class ContainerDisk(LocalBackend):
         """Remove the container; the volumes belong to the storages."""
         self.detach()
         self._container.close()
+
+
+def _attach_loop(path: str) -> tuple[str, int]:
+    """Return a loop device of a file, and a descriptor that holds it.
+
+    The kernel removes it when it is no longer open or mounted, so that it does not outlive a
+    killed process. Raises VolumeError.
+    """
+    # Direct I/O avoids a second cache, that of the file below.
+    device = losetup("--find", "--show", "--direct-io=on", path)
+    try:
+        held = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        losetup("--detach", device)  # an open one is detached at its last close, see losetup(8)
+    return device, held
+
+
+def _release_loop(device: str, held: int) -> None:
+    """Close a device of `_attach_loop`, and wait until it is removed.
+
+    An unmount may still be in progress, and must not overlap with the next use.
+
+    Raises VolumeError: another program has it open.
+    """
+    os.close(held)
+    for _ in attempts(SystemClock(), seconds=_LOOP_SECONDS, pause=0.02):
+        if not Path(f"/sys/block/{Path(device).name}/loop").exists():
+            return
+    raise VolumeError(
+        f"{device} is still in use", cause="another program has it open, or its I/O hangs"
+    )
 
 
 def _counters(device: Path) -> BlockCounters:

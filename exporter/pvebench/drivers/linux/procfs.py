@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from pvebench.drivers.linux.block_devices import devices_below
-from pvebench.drivers.linux.cgroups import cpu_seconds
 from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.model import figures
 from pvebench.model.ports import HostSnapshot
@@ -88,7 +87,8 @@ class Fetched(Traversable):
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MEMORY: Final = (("memory", "some"), ("memory", "full"))
 _MICROSECONDS: Final = 1e6
-"""Per second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
+"""Per second; the unit of /proc/pressure and cpu.stat (Linux' Documentation/accounting/psi.rst and
+admin-guide/cgroup-v2.rst)."""
 
 # idle, iowait and steal of the cpu line, counted from user = 0: stolen time was not used here, and
 # meanwhile the other modes are counted as without it.
@@ -211,6 +211,27 @@ def _vcpu_wait(process: Traversable) -> dict[str, float]:
     except (OSError, IndexError, ValueError):
         return {}
     return {"vcpu_wait": sum(waits) / NANOSECONDS}
+
+
+def cpu_seconds(root: Traversable, pid: int) -> float | None:
+    """Return the CPU time of a process's group; None: not readable."""
+    try:
+        lines = (root / "proc" / str(pid) / "cgroup").read_text("ascii").splitlines()
+        group = dict(line.rsplit(":", 1) for line in lines)["0:"].lstrip("/")
+        unified = root / "sys/fs/cgroup/unified"  # on systems with both versions
+        base = unified if unified.is_dir() else root / "sys/fs/cgroup"
+    except (OSError, KeyError, ValueError):
+        return None
+    return group_seconds(base / group / "cpu.stat")
+
+
+def group_seconds(stat: Traversable) -> float | None:
+    """Return the CPU time in a group's cpu.stat; None: not readable."""
+    try:
+        used = dict(line.split() for line in stat.read_text("ascii").splitlines())
+        return kernel_number(used["usage_usec"]) / _MICROSECONDS
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def pressures(root: Traversable) -> dict[str, float]:

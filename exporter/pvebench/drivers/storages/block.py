@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
 from pvebench.drivers.storages.directory import (
@@ -121,8 +120,6 @@ def part_of(node: Node, offset: int, size: int) -> Node:
 
 KIND: Final = "loop"
 """Kind of the journal entries of these volumes."""
-END_SECONDS: Final = 10.0
-"""Time limit for the end of a loop device: its last I/O must complete first."""
 QCOW2_OVERHEAD: Final = 4 * MIB
 """Space for a qcow2's tables, in addition to 1/1500 of the device's size."""
 
@@ -155,7 +152,7 @@ class LoopStorage(Storage):
                 # Allocated now: a loop device over holes would answer reads without the storage.
                 os.posix_fallocate(file.fileno(), 0, size_on_disk)
             # Direct I/O avoids a second cache, that of the file below.
-            device = _losetup("--find", "--show", "--direct-io=on", str(path))
+            device = losetup("--find", "--show", "--direct-io=on", str(path))
             self._files[device] = (volume_file, entry)
             if disk.format is Format.QCOW2:
                 create_image(device, disk, size)
@@ -196,51 +193,21 @@ class LoopStorage(Storage):
         return drop_page_cache(Path(volume.volid)) + drop_page_cache(volume_file.path)
 
 
-def attach_loop(path: str) -> tuple[str, int]:
-    """Return a loop device of a file, and a descriptor that holds it.
-
-    The kernel removes it when it is no longer open or mounted, so that it does not outlive a
-    killed process. Raises VolumeError.
-    """
-    # Direct I/O avoids a second cache, that of the file below.
-    device = _losetup("--find", "--show", "--direct-io=on", path)
-    try:
-        held = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        _losetup("--detach", device)  # an open one is detached at its last close, see losetup(8)
-    return device, held
-
-
-def release_loop(device: str, held: int) -> None:
-    """Close a device of `attach_loop`, and wait until it is removed.
-
-    An unmount may still be in progress, and must not overlap with the next use.
-
-    Raises VolumeError: another program has it open.
-    """
-    os.close(held)
-    for _ in attempts(SystemClock(), seconds=END_SECONDS, pause=0.02):
-        if not Path(f"/sys/block/{Path(device).name}/loop").exists():
-            return
-    raise VolumeError(
-        f"{device} is still in use", cause="another program has it open, or its I/O hangs"
-    )
-
-
 def detach_loops(path: Path) -> None:
     """Detach every loop device of a file with the ownership marker."""
     if not path.name.startswith(MARK) or path.is_symlink() or not path.exists():
         return
     for device in loops_of(path):
-        _losetup("--detach", device)
+        losetup("--detach", device)
 
 
 def loops_of(path: Path) -> list[str]:
     """Return the loop devices of this file."""
-    return _losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split()
+    return losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split()
 
 
-def _losetup(*arguments: str) -> str:
+def losetup(*arguments: str) -> str:
+    """Run losetup; return its output. Raises VolumeError."""
     command = ["losetup", *arguments]
     try:
         done = run_program(command)

@@ -14,8 +14,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.linux import cgroups
-from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.linux.procfs import ProcProbe, cpu_seconds
 from pvebench.drivers.local_undo import undo_pending
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import KINDS
@@ -29,7 +28,7 @@ from pvebench.model.units import MIB
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench_lab.host import DRIVER as HOST_DRIVER
 from pvebench_lab.host import HostSettings
-from pvebench_lab.lxc import container, container_disk
+from pvebench_lab.lxc import cgroups, container, container_disk
 from pvebench_lab.lxc.container import (
     Container,
     config,
@@ -198,7 +197,7 @@ def test_a_containers_cpu_is_that_of_its_group_in_either_arrangement(
     tmp_path: Path, hybrid: bool
 ) -> None:
     a_group(tmp_path, hybrid=hybrid)
-    assert cgroups.cpu_seconds(tmp_path, 7) == 2.5
+    assert cpu_seconds(tmp_path, 7) == 2.5
     assert cgroups.version_of("memory", tmp_path) == (1 if hybrid else 2)
     (tmp_path / "proc/stat").write_text("cpu  1000 0 500 9000 100 0 50 0 300 0\ncpu0 1 1\n")
     probe = ProcProbe(lambda: None, lambda: None, tmp_path, container=lambda: 7)
@@ -206,7 +205,7 @@ def test_a_containers_cpu_is_that_of_its_group_in_either_arrangement(
 
 
 def test_cpu_that_cannot_be_read_is_absent_and_not_zero(tmp_path: Path) -> None:
-    assert cgroups.cpu_seconds(tmp_path, 7) is None
+    assert cpu_seconds(tmp_path, 7) is None
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/stat").write_text("cpu  1000 0 500 9000 100 0 50 0 300 0\ncpu0 1 1\n")
     probe = ProcProbe(lambda: None, lambda: None, tmp_path, container=lambda: 7)

@@ -16,9 +16,8 @@ from typing import Final
 
 from pvebench.drivers.driver import Finding
 from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, show_devices
-from pvebench.drivers.linux.cgroups import group_seconds
 from pvebench.drivers.linux.io_counters import device_counters
-from pvebench.drivers.linux.procfs import Fetched, pressures, read_snapshot
+from pvebench.drivers.linux.procfs import Fetched, group_seconds, pressures, read_snapshot
 from pvebench.drivers.remote_tools import parse_device, whole
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.qemu_img import DAMAGED, SOUND

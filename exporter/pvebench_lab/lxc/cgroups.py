@@ -1,4 +1,4 @@
-"""Control groups of a container: their limits, CPU time and removal.
+"""Control groups of a container: their limits and removal.
 
 Both versions may exist at the same time, with each controller in one of them (cgroups(7)). LXC
 creates a group `lxc.payload.NAME` for the container and `lxc.monitor.NAME` for its monitor.
@@ -11,12 +11,10 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
 from pvebench.errors import DriverError
-from pvebench.model.units import kernel_number
 
 GROUPS: Final = Path("/sys/fs/cgroup")
 END_SECONDS: Final = 10.0
@@ -24,11 +22,9 @@ END_SECONDS: Final = 10.0
 MEMORY: Final = {1: "memory.limit_in_bytes", 2: "memory.max"}
 CPUS: Final = {1: "cpuset.cpus", 2: "cpuset.cpus"}
 """Version of the controller's hierarchy -> file of a limit."""
-_MICROSECONDS: Final = 1e6
-"""Per second; the unit of cpu.stat (Linux' Documentation/admin-guide/cgroup-v2.rst)."""
 
 
-def version_of(controller: str, root: Traversable = Path("/")) -> int:
+def version_of(controller: str, root: Path = Path("/")) -> int:
     """Return the version of a controller's hierarchy, from /proc/PID/cgroup."""
     text = (root / "proc/self/cgroup").read_text("ascii")
     named = [line.split(":")[1].split(",") for line in text.splitlines()]
@@ -44,27 +40,6 @@ def limit_of(pid: int, controller: str, file: str) -> str:
         if number == "0" and (GROUPS / "cgroup.controllers").exists():
             return _read(GROUPS / group.lstrip("/") / file)
     return ""
-
-
-def cpu_seconds(root: Traversable, pid: int) -> float | None:
-    """Return the CPU time of a process's group; None: not readable."""
-    try:
-        lines = (root / "proc" / str(pid) / "cgroup").read_text("ascii").splitlines()
-        group = dict(line.rsplit(":", 1) for line in lines)["0:"].lstrip("/")
-        unified = root / "sys/fs/cgroup/unified"  # on systems with both versions
-        base = unified if unified.is_dir() else root / "sys/fs/cgroup"
-    except (OSError, KeyError, ValueError):
-        return None
-    return group_seconds(base / group / "cpu.stat")
-
-
-def group_seconds(stat: Traversable) -> float | None:
-    """Return the CPU time in a group's cpu.stat; None: not readable."""
-    try:
-        used = dict(line.split() for line in stat.read_text("ascii").splitlines())
-        return kernel_number(used["usage_usec"]) / _MICROSECONDS
-    except (OSError, KeyError, ValueError):
-        return None
 
 
 def groups_of(name: str) -> list[Path]:
