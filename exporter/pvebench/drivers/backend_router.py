@@ -42,11 +42,6 @@ class LocalBackend(Backend, Protocol):
         return {}
 
 
-def _no_device_options(volume: Volume, disk: Disk) -> dict[str, str]:
-    del volume, disk
-    return {}
-
-
 class BackendRouter(Generic[B]):
     """`model.ports.Hypervisor` with a VM, and another backend for some buses.
 
@@ -64,7 +59,7 @@ class BackendRouter(Generic[B]):
         backends: Mapping[Bus, B],
         *,
         volumes: Mapping[Bus, VolumeSource] | None = None,
-        tune: Callable[[Volume, Disk], dict[str, str]] = _no_device_options,
+        tune: Callable[[Volume, Disk], dict[str, str]] = lambda *_: {},
         facts: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._vm = vm

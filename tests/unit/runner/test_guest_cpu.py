@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.workloads.tool import CPU_LOG
-from pvebench_lab.simulated.simulated_guest import SimulatedGuest
+from pvebench_lab.simulated.simulated_hypervisor import SimulatedGuest
 from testing.packs import write_pack
 from testing.simulations import simulate
 

@@ -257,7 +257,7 @@ class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
             return volume, False
         if volume is not None:
             self.detach()
-            volumes.free(scenario)
+            volumes.discard(volume)
         return volumes.create(scenario), True
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:

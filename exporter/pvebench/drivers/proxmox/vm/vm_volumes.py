@@ -163,17 +163,11 @@ class Volumes:
             next_step="no action needed; the next run creates one",
         )
 
-    def free(self, scenario: Scenario) -> None:
-        """Remove the scenario's volume, which must not be plugged in.
+    def discard(self, volume: Volume) -> None:
+        """Remove a volume, which must not be plugged in.
 
         Raises NotOwned: its name does not contain the VM's marker.
         """
-        volume = self._known.get(scenario.volume)
-        if volume is not None:
-            self.discard(volume)
-
-    def discard(self, volume: Volume) -> None:
-        """Remove a volume, which must not be plugged in. Raises as `free`."""
         self._known = {key: known for key, known in self._known.items() if known != volume}
         self._formats.pop(volume.volid, None)
         self.note(volume, "")
