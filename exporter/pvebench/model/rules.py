@@ -137,14 +137,6 @@ def _single_scsi(disk: Disk) -> bool:
     return disk.bus is Bus.SCSI and disk.scsihw is ScsiHw.SINGLE
 
 
-def _of_qcow2(disk: Disk) -> bool:
-    return bool(disk.cluster_size or disk.extended_l2 or disk.backing)
-
-
-def _of_device(disk: Disk) -> bool:
-    return bool(disk.differences(DEVICE_OPTIONS))
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Condition and reason that exclude a combination. `forbids` is pure."""
@@ -179,7 +171,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "cluster_size, extended_l2 and backing are options of qcow2",
-        lambda disk, _: _of_qcow2(disk) and disk.format is not Format.QCOW2,
+        lambda disk, _: (
+            bool(disk.cluster_size or disk.extended_l2 or disk.backing)
+            and disk.format is not Format.QCOW2
+        ),
     ),
     Rule(
         "extended_l2 needs clusters of 16k or more",
@@ -242,7 +237,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "drive_cache, read_ahead and scheduler need a device that only pvebench uses: a storage "
         "of kind loop or block",
-        lambda disk, storage: _of_device(disk) and not storage.own_device,
+        lambda disk, storage: bool(disk.differences(DEVICE_OPTIONS)) and not storage.own_device,
     ),
     Rule(
         "thin_chunk needs a storage of kind lvmthin; volblocksize, recordsize, sync, primarycache "
@@ -272,13 +267,17 @@ MIN_BYTES: dict[Filesystem, int] = {
 }
 
 
+def _is_plain(disk: Disk) -> bool:
+    """Return whether a disk has no option of a VM."""
+    of_vm = [name for name, _ in disk.differences() if name not in HOST_OPTIONS]
+    return disk.format is Format.RAW and disk.cache is Cache.NONE and not of_vm
+
+
 def _on_host(scenario: Scenario, storage: StorageKind) -> str | None:
     disk = scenario.disk
     if storage.network:
         return "QEMU accesses this storage over the network, so there is no host case"
-    of_vm = [name for name, _ in disk.differences() if name not in HOST_OPTIONS]
-    plain = disk.format is Format.RAW and disk.cache is Cache.NONE and not of_vm
-    if not plain or scenario.layout.on_filesystem:
+    if not _is_plain(disk) or scenario.layout.on_filesystem:
         return "a host case has no disk options: raw, cache none, no filesystem"
     return None
 
@@ -289,16 +288,12 @@ def _in_container(scenario: Scenario, storage: StorageKind) -> str | None:
         return storage.no_container
     if storage.network and storage.container_filesystem is None:
         return "QEMU accesses this storage over the network, so a container cannot mount it"
-    of_vm = [name for name, _ in disk.differences() if name not in HOST_OPTIONS]
-    if disk.format is not Format.RAW or disk.cache is not Cache.NONE or of_vm:
+    if not _is_plain(disk):
         return "a container case has no disk options: raw, cache none"
     if not scenario.layout.on_filesystem:
         return "a container case needs a filesystem"
-    fixed = storage.container_filesystem
-    if fixed is not None and (scenario.layout.filesystem, scenario.layout.mount_options) != (
-        fixed,
-        "",
-    ):
+    fixed, layout = storage.container_filesystem, scenario.layout
+    if fixed is not None and (layout.filesystem, layout.mount_options) != (fixed, ""):
         return f"Proxmox creates and mounts a container's file system: {fixed}, without options"
     return None
 

@@ -104,7 +104,7 @@ class Workload:
         parameters: the tool's own parameters, resolved: integers in base units, text, booleans.
         directions: directions that it measures.
         ramp_seconds: I/O before the measured window.
-        runtime_seconds: the measured window.
+        runtime_seconds: the measured window; 0: its length is part of the result.
         steady: rule to be met before the ramp; None: none.
         place: object that the tool can work on.
         caveats: other influences on its numbers.
@@ -117,8 +117,8 @@ class Workload:
     title: str
     parameters: Mapping[str, int | float | str | bool]
     directions: tuple[Direction, ...]
-    ramp_seconds: float
-    runtime_seconds: float
+    ramp_seconds: float = 0.0
+    runtime_seconds: float = 0.0
     steady: SteadyRule | None = None
     place: WorksOn = WorksOn.ANY
     caveats: tuple[Caveat, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Engine, ScalarSelect, TableValuedAlias, func, or_, select
+from sqlalchemy import Engine, ScalarSelect, Select, TableValuedAlias, func, or_, select
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
@@ -100,10 +100,8 @@ class StoredResults:
             query = query.where(runs.c.outcome == outcome)
         if not_ok or outcome not in {None, Outcome.OK}:
             query = query.where(NOT_OK)
-        if pack is not None:
-            query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
         with reading(self._engine) as connection:
-            return with_samples(connection, query)
+            return with_samples(connection, _of_pack(query, pack))
 
     def run(self, number: int) -> StoredRun | None:
         """Return one run by its number, with its samples."""
@@ -113,9 +111,7 @@ class StoredResults:
 
     def batches(self, pack: str | None) -> Iterator[list[StoredRun]]:
         """Yield the runs of one pack, or all, in the order of their numbers, with samples."""
-        query = select(runs).order_by(runs.c.id).limit(REPLACE_BATCH)
-        if pack is not None:
-            query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
+        query = _of_pack(select(runs), pack).order_by(runs.c.id).limit(REPLACE_BATCH)
         after = 0
         while True:
             with reading(self._engine) as connection:
@@ -362,6 +358,13 @@ class StoredResults:
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )
+
+
+def _of_pack(query: Select[Any], pack: str | None) -> Select[Any]:
+    """Return a query of `runs` for those of one pack; None: of all."""
+    if pack is None:
+        return query
+    return query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
 
 
 def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:

@@ -92,8 +92,6 @@ class IopingOptions(ToolOptions):
                 "numjobs": 1,
             },
             directions=(Direction(self.rw),),
-            ramp_seconds=0.0,
-            runtime_seconds=0.0,
             caveats=(Caveat.CACHE,) if self.cached else (),
         )
 

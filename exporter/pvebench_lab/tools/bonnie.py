@@ -67,8 +67,6 @@ class BonnieOptions(ToolOptions):
             title=self.heading(slug),
             parameters={"size": self.size, "direct": self.direct, "version": self.version},
             directions=(Direction.READ, Direction.WRITE),
-            ramp_seconds=0.0,
-            runtime_seconds=0.0,
             place=WorksOn.DIRECTORY,
             caveats=(Caveat.ZEROES,) if self.direct else (Caveat.CACHE, Caveat.ZEROES),
         )

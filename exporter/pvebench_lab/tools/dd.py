@@ -85,8 +85,6 @@ class DdOptions(ToolOptions):
             title=self.heading(slug),
             parameters={**self.model_dump(exclude={"title"}), "iodepth": 1, "numjobs": 1},
             directions=(Direction(self.rw),),
-            ramp_seconds=0.0,
-            runtime_seconds=0.0,
             caveats=tuple(caveats),
         )
 

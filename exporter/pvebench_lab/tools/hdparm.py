@@ -57,8 +57,6 @@ class HdparmOptions(ToolOptions):
             title=self.heading(slug),
             parameters={"rw": "read", **self.model_dump(exclude={"title"})},
             directions=(Direction.READ,),
-            ramp_seconds=0.0,
-            runtime_seconds=0.0,
             place=WorksOn.DEVICE,
             caveats=(Caveat.CACHE,) if self.cached else (),
         )
