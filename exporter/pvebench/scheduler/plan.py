@@ -31,7 +31,7 @@ from pvebench.model.units import MIB, show_seconds
 from pvebench.model.workload import SNAPSHOT_RAM, Case, Conduct
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import QUIET_SHARE
-from pvebench.workloads.idle import BOOT_SECONDS
+from pvebench.workloads.tool import BOOT_SECONDS
 
 HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
 """Options of the host case, which is measured without a VM."""

@@ -7,13 +7,19 @@ host CPU in the window, and the time from power-on to the agent's first response
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pvebench.model.workload import Workload
-from pvebench.workloads.tool import WORK_DIR, Estimate, Job, Parsed, Target, Tool, ToolOptions
-
-BOOT_SECONDS: Final = 10.0
-"""Estimate of a VM's boot."""
+from pvebench.workloads.tool import (
+    BOOT_SECONDS,
+    WORK_DIR,
+    Estimate,
+    Job,
+    Parsed,
+    Target,
+    Tool,
+    ToolOptions,
+)
 
 
 class StillOptions(ToolOptions):

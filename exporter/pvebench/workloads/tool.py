@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Annotated, Any, Final, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, Field, StrictInt
 
@@ -28,6 +28,8 @@ CPU_LOG = "guest_cpu.log"
 """Name of the log with `Guest.cpu_counters` before and after a job, one line each."""
 WORK_DIR = "/run/pvebench"
 """Directory in the guest for jobs and their output, in RAM."""
+BOOT_SECONDS: Final = 10.0
+"""Estimate of a VM's boot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
