@@ -158,19 +158,15 @@ def _specificity(issue: KnownIssue, moved: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NearbyEvent:
-    """An event that may have moved a level, at `time` (Unix seconds)."""
+    """An event that may have moved a level, at `time` (Unix seconds).
+
+    `runs` counts from the change to the event; 0: at the same run.
+    """
 
     time: float
     kind: Literal["environment", "gap"]
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An event near a change. `runs` counts from the change to the event; 0: at the same run."""
-
-    event: NearbyEvent
-    runs: int
+    runs: int = 0
 
 
 def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[NearbyEvent, ...]:
@@ -192,19 +188,14 @@ def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[NearbyEvent, .
 
 def candidates(
     times: Sequence[float], index: int, events: Sequence[NearbyEvent], *, within: int = 5
-) -> tuple[Candidate, ...]:
+) -> tuple[NearbyEvent, ...]:
     """Return the events at most `within` runs from the change at `index`, nearest first.
 
     An environment change comes before a gap at the same distance.
     """
-    order = ("environment", "gap")
-    near = []
-    for event in events:
-        position = bisect_left(times, event.time)
-        if abs(position - index) <= within:
-            near.append(Candidate(event, position - index))
-    near.sort(key=lambda candidate: (abs(candidate.runs), order.index(candidate.event.kind)))
-    return tuple(near)
+    counted = (replace(event, runs=bisect_left(times, event.time) - index) for event in events)
+    near = [event for event in counted if abs(event.runs) <= within]
+    return tuple(sorted(near, key=lambda event: (abs(event.runs), event.kind)))
 
 
 # --- The change itself, and joining the same change of several nodes.
@@ -279,7 +270,7 @@ class Change:
     moves: tuple[Move, ...]
     came_with: tuple[tuple[Difference, ...], ...] = ()
     events_apart: int = 0
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[NearbyEvent, ...] = ()
     issues: tuple[Match, ...] = ()
     meanwhile: tuple[ConcurrentChange, ...] = ()
     reason: str = ""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from pvebench.analysis.case_history import CaseStep, ChangeKind, Group, common_group
 from pvebench.analysis.change import (
-    Candidate,
     Change,
     ChangeState,
     Difference,
@@ -323,7 +322,7 @@ def _all_but(time: float, group: Group | None, shifts: Shifts) -> bool:
     return any(shift.all_but for _, shift in _group_shifts(time, group, shifts))
 
 
-def _near(changed: Changed, shifts: Shifts) -> tuple[Candidate, ...]:
+def _near(changed: Changed, shifts: Shifts) -> tuple[NearbyEvent, ...]:
     """Return the events near a change at an unknown time."""
     verdict, step = changed
     times = verdict.history.times()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.analysis.case_history import Group
-from pvebench.analysis.change import Candidate, Change, Difference, Match, Move, derived
+from pvebench.analysis.change import Change, Difference, Match, Move, NearbyEvent, derived
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import LOADS
 from pvebench.model.judged import Judged
@@ -296,7 +296,7 @@ def _extent(change: Change, first: Move, *, evidence: bool) -> str:
     return f"{len(change.cases)} of {count_text(change.of, 'case')}{runs}"
 
 
-def _nearest(candidates: Sequence[Candidate]) -> str:
+def _nearest(candidates: Sequence[NearbyEvent]) -> str:
     if not candidates:
         return "no known event nearby"
     nearest = candidates[0]
@@ -304,7 +304,7 @@ def _nearest(candidates: Sequence[Candidate]) -> str:
     when = "at the same run"
     if nearest.runs:
         when = f"{runs} {'later' if nearest.runs > 0 else 'earlier'}"
-    return f"nearest event: {nearest.event.kind} ({nearest.event.text}), {when}"
+    return f"nearest event: {nearest.kind} ({nearest.text}), {when}"
 
 
 def issue_text(match: Match) -> str:

@@ -317,7 +317,7 @@ def change_data(change: Change) -> Data:
         ],
         "separable": len(change.came_with) < 2,
         "candidates": [
-            {"kind": candidate.event.kind, "text": candidate.event.text, "runs": candidate.runs}
+            {"kind": candidate.kind, "text": candidate.text, "runs": candidate.runs}
             for candidate in change.candidates
         ],
         "meanwhile": [

@@ -183,5 +183,5 @@ def test_what_happened_near_a_change_is_named_the_nearest_first() -> None:
     del times[30:37]
     upgrade = NearbyEvent(times[32], "environment", "kernel")
     found = candidates(times, 30, [upgrade, *gaps(times)])
-    assert [(one.event.kind, one.runs) for one in found] == [("gap", 0), ("environment", 2)]
-    assert found[0].event.text == "no run for 192 h"
+    assert [(one.kind, one.runs) for one in found] == [("gap", 0), ("environment", 2)]
+    assert found[0].text == "no run for 192 h"
