@@ -43,6 +43,16 @@ class GuestImage:
         tools = {name: upstream(packages[package]) for name, package in PROGRAMS.items()}
         return {**tools, "kernel": str(self.manifest["kernel_version"])}
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """Facts of the environment of a run in it."""
+        versions = self.versions
+        return {
+            "guest_image": self.digest[:12],
+            "guest_kernel": versions.get("kernel", ""),
+            "fio": versions.get("fio", ""),
+        }
+
 
 def upstream(version: str) -> str:
     """Return a package version without epoch and distribution revision: 1:7.2+dfsg-7 -> 7.2."""

@@ -326,12 +326,7 @@ def environment(
 
     It contains QEMU only while a VM runs: the installed version may not be the running one.
     """
-    facts = host_facts() | {
-        "accel": str(accelerator),
-        "guest_image": image.digest[:12],
-        "guest_kernel": image.versions.get("kernel", ""),
-        "fio": image.versions.get("fio", ""),
-    }
+    facts = host_facts() | {"accel": str(accelerator)} | image.facts
     if vm is not None and vm.pid is not None:
         facts |= qemu_facts(vm.qmp)
     return Environment(node=node, facts={key: value for key, value in facts.items() if value})

@@ -404,10 +404,4 @@ class Versions:
         return facts | self._storages.refresh(), pending
 
     def _environment(self, facts: Mapping[str, str]) -> Environment:
-        versions = self._image.versions
-        image = {
-            "guest_image": self._image.digest[:12],
-            "guest_kernel": versions.get("kernel", ""),
-            "fio": versions.get("fio", ""),
-        }
-        return Environment(node=self._node, facts={**facts, **image})
+        return Environment(node=self._node, facts={**facts, **self._image.facts})
