@@ -38,7 +38,7 @@ BIN := .venv/bin
 
 .PHONY: help run demo test test-core check check-types check-rules format generate screenshot bench bench-detection bench-advice crash hang sim e2e pve-replay guest lock
 .PHONY: sim-fleet demo-fleet durability deb deb-test ansible-test site
-.PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power e2e-windows
+.PHONY: debian13 sizes boards-test clean release venv venv-run compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host e2e-host-process e2e-power e2e-windows e2e-zfs
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm packages-hostprocess packages-debian13 packages-compose packages-windows
 
 help: ## list the targets (needs nothing)
@@ -167,6 +167,9 @@ e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage pa
 
 e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive options' (needs root)
 	@tests/e2e/host-vm $(ARGS)
+
+e2e-zfs: packages-run packages-hostvm venv ## guests on zvols and files on ZFS, exported by a VM, beside its bare disk; ARGS='zvol zfs-ssd-cache options' (needs root)
+	@tests/e2e/zfs $(ARGS)
 
 e2e-host-process: packages-run packages-hostprocess venv ## guest rows on dm-cache, md, LVM, CIFS, disks that fail or seek, in a process that plays the host; ARGS='PACK… STORAGE… faults hdd' (needs User-mode Linux)
 	@tests/e2e/host-process $(ARGS)

@@ -4,6 +4,7 @@
 #   storages.sh make NAME       prints the directory, or the device if NAME is one
 #   storages.sh unmake NAME     nothing is left of it on the disks
 #   storages.sh again NAME      prints the directory, after a boot; the disks are as they were
+#   storages.sh counters        a line per second: bytes read from all disks, hits and misses of the ARC
 #   storages.sh show NAME       what the kernel says of it: proof that it is what its name says
 set -euo pipefail
 export LC_ALL=C
@@ -91,6 +92,7 @@ make() {
         lvcreate --quiet --yes --wipesignatures y --name data --size 1500M bench >&2
         ext4 /dev/bench/data
         ;;
+    plain) echo "$D4" ;;
     zvol) pool "$D1" ;;
     zfs-ssd-cache) pool "$D1" log "$D3" cache "$D2" ;;
     sata) readlink -f /dev/disk/by-id/ata-*pvebench-sata ;;
@@ -172,6 +174,21 @@ again() {
     mkdir -p /srv/bench
     mount "$device" /srv/bench
     echo /srv/bench/pvebench
+}
+
+counters() {
+    local disk number name value bytes arc
+    while sleep 1; do
+        bytes=0 arc=()
+        for disk in "$D1" "$D2" "$D3" "$D4"; do
+            read -r _ _ number _ <"/sys/block/${disk##*/}/stat"
+            bytes=$((bytes + number * 512))
+        done
+        while read -r name _ value; do
+            [[ $name != hits && $name != misses ]] || arc+=("$value")
+        done </proc/spl/kstat/zfs/arcstats
+        echo "$bytes ${arc[*]}"
+    done
 }
 
 show() {
