@@ -120,14 +120,16 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             endless=request.cycles is None,
         )
         results = Results(store, planned_cases(first.assignments))
-        instance = Instance(sites, results, clock, reloader, guards, cycles=request.cycles)
+        instance = Instance(
+            sites, results, clock, reloader, guards, screen=screen, cycles=request.cycles
+        )
         if front is not None:
             stack.enter_context(instance.publish(sites, front.startup))
             for line in front.addresses():
                 say(line)
         for line in instance.cost_lines():
             say(line)
-        instance.run(screen)
+        instance.run()
     return instance.pool.outcomes()
 
 
@@ -194,8 +196,10 @@ class Instance:
         reloader: Reloader,
         guards: GuardFactory,
         *,
+        screen: Screen,
         cycles: int | None,
     ) -> None:
+        self._screen, self._say = screen, screen.say
         self._results = results
         self._clock = clock
         self._reloader = reloader
@@ -204,7 +208,6 @@ class Instance:
         self._maintenance = DatabaseMaintenance(results, self._settings, clock.now)
         self._next_pace = 0
         self._show: Callable[[Run], None] = _ignored
-        self._say: Callable[[str], None] = _ignored
         self.pool = WorkerPool(
             sites,
             self._paced(),
@@ -214,10 +217,9 @@ class Instance:
         )
         self._publisher: Publisher | None = None
 
-    def run(self, screen: Screen) -> None:
+    def run(self) -> None:
         """Run all workers to their end; raises the errors of `WorkerPool.run`."""
-        self._say = screen.say
-        with screen.progress(self.pool.statuses) as self._show, self._notifying():
+        with self._screen.progress(self.pool.statuses) as self._show, self._notifying():
             self.pool.run()
         if self._cycles is not None:
             for status in self.pool.statuses():

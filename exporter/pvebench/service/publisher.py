@@ -46,16 +46,6 @@ from pvebench.web.server import listen as open_socket
 from pvebench.web.tls_and_users import exposure, scheme_of
 
 
-def access_of(settings: Settings) -> Access:
-    """Return accepted host names and access rules for clients. Raises ConfigError."""
-    return Access(
-        settings.listen,
-        names=settings.host_names,
-        file=settings.web_config_file,
-        scrapers=settings.scrape_addresses,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Front:
     """The port of a service: it reports the progress of the startup, then serves the web UI."""
@@ -70,7 +60,13 @@ class Front:
     def open(cls, settings: Settings) -> Iterator[Self]:
         """Open the port within the context. Raises ConfigError and PortInUse."""
         with open_socket(settings.listen) as listener:
-            yield cls(settings, listener, access_of(settings), StartupApp())
+            access = Access(
+                settings.listen,
+                names=settings.host_names,
+                file=settings.web_config_file,
+                scrapers=settings.scrape_addresses,
+            )
+            yield cls(settings, listener, access, StartupApp())
 
     @contextmanager
     def responding(self, supervisor: Supervisor) -> Iterator[None]:
