@@ -103,8 +103,7 @@ def audit(
 
 def _next_config(vm: AuditedVm) -> dict[str, str]:
     """Return the configuration of the VM's next start."""
-    changed = {key: vm.pending[key] for key in vm.pending}
-    return {key: text for key, text in {**vm.config, **changed}.items() if text}
+    return {key: text for key, text in {**vm.config, **vm.pending}.items() if text}
 
 
 def _is_cdrom(text: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from pvebench.advice.packages import NAMES
-from pvebench.analysis.baseline_need import detectable, runs_needed
+from pvebench.analysis.arrays import np
+from pvebench.analysis.difference import Difference, difference
 from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Affected, KnownIssue, storage_fact, version_in
@@ -150,12 +152,9 @@ def expected_issues(
         expectations.append(
             Expected(issue=issue, effect=entry[0], affected=entry[1], applies=applies, cases=names)
         )
-    order = {one: place for place, one in enumerate(Applies)}
-    effects = {effect: place for place, effect in enumerate(Effect)}
+    effects, uses = list(Effect), list(Applies)
     return tuple(
-        sorted(
-            expectations, key=lambda expected: (effects[expected.effect], order[expected.applies])
-        )
+        sorted(expectations, key=lambda it: (effects.index(it.effect), uses.index(it.applies)))
     )
 
 
@@ -224,6 +223,39 @@ def _interval(key: str, trend: Trend, view: View) -> float:
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
 
 
+# --- Runs that a case needs before an upgrade, so that a change of a given size is significant
+
+MIN_SIDE: Final = 7
+"""Minimum runs on each side of the upgrade."""
+MAX_SIDE: Final = 500
+"""Beyond so many runs on each side, more runs are no practical way to the answer."""
+
+
+def runs_needed(values: Sequence[float], size: float) -> int | None:
+    """Return the runs on each side of an upgrade that make a change of `size` significant.
+
+    Args:
+        values: positive results of one environment, oldest first; at least four.
+        size: relative change, 0.1 for 10%.
+
+    Returns:
+        None: more than MAX_SIDE.
+    """
+    apart, least = _halves(values), math.log1p(size)
+    enough = (n for n in range(MIN_SIDE, MAX_SIDE + 1) if apart.reach(n, n) <= least)
+    return next(enough, None)
+
+
+def detectable(values: Sequence[float], runs: int) -> float:
+    """Return the smallest relative change that so many runs on each side make significant."""
+    return math.expm1(_halves(values).reach(runs, runs))
+
+
+def _halves(values: Sequence[float]) -> Difference:
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    return difference(logs[: len(logs) // 2], logs[len(logs) // 2 :])
+
+
 # --- Text
 
 HEADINGS: Final = {
@@ -254,11 +286,8 @@ def outlook_lines(outlook: Outlook) -> Iterator[str]:
         if expectations:
             yield f"{heading}:"
             yield from (f"- {issue_text(hit)}" for hit in hits)
-        if len(hits) < len(expectations):
-            others = ", ".join(
-                expected.issue.id for expected in expectations if expected.applies is Applies.NO
-            )
-            yield f"- no configuration in use has what these need: {others}"
+        if others := [it.issue.id for it in expectations if it.applies is Applies.NO]:
+            yield f"- no configuration in use has what these need: {', '.join(others)}"
     if not outlook.expected:
         yield "No known issue starts or ends between these versions."
     yield from baseline_lines(outlook)

@@ -129,7 +129,7 @@ def advice_lines(
     yield f"Measured: {'; '.join(_levels(advised.chosen))}."
     yield from _others(advised)
     yield from _doubts(advised)
-    yield from _faster_ones(advised)
+    yield from (excluded_text(it, main_metric(it.definition)) for it in advised.excluded)
     yield from _costs(advised, runs_of)
     yield from risk_lines(advised.chosen.definition, advised.durability)
     default = advised.other_default
@@ -209,11 +209,6 @@ def _names(choices: Iterable[Choice]) -> str:
     return "; ".join(configuration_text(choice.definition) for choice in choices)
 
 
-def _faster_ones(advised: Recommendation) -> Iterator[str]:
-    for place in advised.excluded:
-        yield excluded_text(place, main_metric(place.definition))
-
-
 def _costs(advised: Recommendation, runs_of: RunsOf) -> Iterator[str]:
     cost = cost_of(advised.chosen, runs_of)
     default = advised.other_default
@@ -224,11 +219,8 @@ def _costs(advised: Recommendation, runs_of: RunsOf) -> Iterator[str]:
         ("Tail latency (p99.9)", cost.tail_seconds, usual.tail_seconds),
     ):
         if seconds is not None:
-            yield f"{name}: {show_latency(seconds)}{_of_default(of_default)} ({load})."
-
-
-def _of_default(seconds: float | None) -> str:
-    return "" if seconds is None else f", default {show_latency(seconds)}"
+            beside = "" if of_default is None else f", default {show_latency(of_default)}"
+            yield f"{name}: {show_latency(seconds)}{beside} ({load})."
 
 
 def risk_lines(definition: Definition, durability: Durability | None = None) -> Iterator[str]:

@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.advice.outlook import Applies, Effect, Expected, expected_issues
-from pvebench.analysis.baseline_need import detectable, runs_needed
+from pvebench.advice.outlook import (
+    Applies,
+    Effect,
+    Expected,
+    detectable,
+    expected_issues,
+    runs_needed,
+)
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.definition import Definition
