@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from _lab import BenchLab, lab
 
-from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.runner.runner import Runner
@@ -60,7 +59,7 @@ OVERHEAD = ("switching", "the rest")
 
 
 class Ledger:
-    """Observer that assigns every second of wall time to an activity."""
+    """Assigns every second of wall time to an activity."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -77,13 +76,10 @@ class Ledger:
         self.seconds[self._name] += spent
         self._name, self._since = name, now
 
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """See `runner.observer`."""
+    def __call__(self, case: Case, phase: Phase, seconds: float) -> None:
+        """See `runner.runner.Report`."""
         del case, seconds
         self.enter(NAMES[phase])
-
-    def finished(self, run: Run) -> None:
-        """See `runner.observer`."""
 
 
 def cycle(made: BenchLab, cases: Sequence[Case], *, naive: bool) -> Counter[str]:

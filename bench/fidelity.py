@@ -25,9 +25,6 @@ from _lab import BenchLab, counted_instructions, lab
 from scipy.stats import binom
 
 from pvebench.model.disk import Bus
-from pvebench.model.run import Run
-from pvebench.model.status import Phase
-from pvebench.model.workload import Case
 from pvebench.runner.runner import Runner
 
 RAMP = 1
@@ -53,16 +50,6 @@ measure: {{ramp: {ramp}s, runtime: {seconds}s}}
 workloads:
 {workloads}
 """
-
-
-class Silent:
-    """Observer without output."""
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """See `runner.observer`."""
-
-    def finished(self, run: Run) -> None:
-        """See `runner.observer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +169,7 @@ def main() -> None:
     pack = PACK.format(ramp=RAMP, seconds=options.seconds, workloads=workloads)
     shuffled = random.Random(1)  # noqa: S311 # an order
     with counted_instructions() if options.icount else nullcontext(), lab(pack) as made:
-        runner = Runner(made.site, Silent())
+        runner = Runner(made.site, lambda *_: None)
         for place in options.places:
             pairs = [Pair(made, runner, place, job, options.seconds) for job in options.jobs]
             found = {pair.name: Series() for pair in pairs}

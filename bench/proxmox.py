@@ -13,7 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -66,7 +66,7 @@ workloads:
 
 @dataclass
 class Stopwatch:
-    """Observer that sums up phases."""
+    """Sums up the phases of runs."""
 
     api: RunningApi
     now: float = field(default_factory=time.monotonic)
@@ -110,6 +110,19 @@ class Stopwatch:
         print(f"  {run.case.slug}: {run.outcome}", flush=True)
 
 
+class TimedWorker(Worker):
+    """A worker whose phases are timed."""
+
+    def __init__(self, watch: Stopwatch, **arguments: Any) -> None:
+        self._watch = watch
+        super().__init__(**arguments)
+
+    def enter(self, case: Case, phase: Phase, seconds: float) -> None:
+        """See `Worker.enter`."""
+        super().enter(case, phase, seconds)
+        self._watch.phase(case, phase, seconds)
+
+
 def main() -> None:
     """Run two cycles, the second one without fills, and print the outcomes."""
     image = build_image(default_directory(), say=print)
@@ -139,11 +152,12 @@ def main() -> None:
             pack = load_pack(path)
             matrix = expand(pack, node="pve1", storages={"local": storage_kind("dir")})
             watch = Stopwatch(api)
-            worker = Worker(
+            worker = TimedWorker(
+                watch,
                 site=site,
                 assignments=[Assignment(pack, matrix)],
                 results=Results(found.store),
-                observer=watch,
+                notify=watch.finished,
                 cycles=2,
                 guards=(guard,),
             )
