@@ -8,7 +8,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from pvebench.analysis.change import Change
@@ -142,12 +141,7 @@ class VerdictService:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._requested.set()
         # An interrupted update loses nothing: verdicts are derived from the stored runs.

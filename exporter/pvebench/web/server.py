@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import uvicorn
@@ -321,12 +320,7 @@ class WebServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join(timeout=5.0)
         self._socket.close()
