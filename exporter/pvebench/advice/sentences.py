@@ -58,10 +58,13 @@ _SNAPSHOTS: Final = {
     "killed, except with directsync and writethrough.",
 }
 UNASSESSED: Final = (
-    "Not visible to pvebench: write caches of drives, RAID batteries, the sync property of ZFS "
-    "volumes, mount options, async NFS exports. Not measured: migration."
+    "Not visible to pvebench: write caches of drives, RAID batteries, options of storages "
+    "that it cannot read, async NFS exports. Not measured: migration."
 )
-NOTHING: Final = "No advice yet: no configuration has a result to rank; start with `pvebench run`."
+NOTHING: Final = (
+    "No advice yet: no configuration has a result to rank; start with `pvebench run`, or see in "
+    "`pvebench report` why results are not ranked."
+)
 _LISTED: Final = 10
 """Maximum run IDs and ranges of a sentence; JSON has all."""
 

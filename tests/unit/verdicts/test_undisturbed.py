@@ -101,6 +101,7 @@ def test_advice_rests_on_undisturbed_runs_only(view: View) -> None:
     assert only.excluded == ()
     assert recommendations(view, disturbed_only(view)) == ()
     assert NOTHING.startswith("No advice yet: no configuration has a result to rank")
+    assert "`pvebench report` why results are not ranked" in NOTHING
 
 
 def test_the_card_shows_no_disturbed_result(view: View, verdicts: Verdicts) -> None:
