@@ -179,7 +179,7 @@ e2e-power: packages-run packages-hostprocess venv ## SIGKILL a host with its pag
 
 e2e-windows: packages-windows venv ## the client of Windows guests against the real fio.exe and qemu-ga.exe, built for Wine; records their transcripts (needs apt sources)
 	@tests/windows/build
-	@PVEBENCH_RECORD=1 $(BIN)/python -m pytest -q tests/windows $(ARGS)
+	@PVEBENCH_RECORD=1 $(BIN)/python -m pytest -q -n0 tests/windows tests/windows/limits_of_the_agent.py $(ARGS)
 
 compose-test: packages-compose venv ## start compose.yaml and check the stack; ARGS= (needs Docker, root)
 	@$(BIN)/python tests/compose $(ARGS)

@@ -190,6 +190,44 @@ def test_a_file_on_a_letter_is_one_file(windows: Windows) -> None:
         assert not [path for path in drive.rglob("C") if path.is_file()]
 
 
+def test_ntfs_on_the_test_disk_is_made_mounted_measured_and_taken_offline(windows: Windows) -> None:
+    """The file is real, its file system is Wine's: the volume of the letter is a directory."""
+    test_the_disk_is_found_by_its_serial_and_taken_offline(windows)
+    windows.answer(powershell.ONLINE, disk(IsOffline=False), number=1)
+    windows.answer(powershell.FORMAT, {"FileSystem": "NTFS"}, number=1, filesystem="NTFS")
+    windows.answer(powershell.LETTER, {"FileSystem": "NTFS"}, number=1, letter=LETTER)
+    assert ask(windows.guest, "filesystem", "make", DEVICE, "ntfs").exit_code == 0
+    assert ask(windows.guest, "filesystem", "mount", DEVICE, "ntfs", "").exit_code == 0
+    target = Target(
+        device=f"{windows.guest.mount}/test file",
+        size_bytes=MIB,
+        file=True,
+        work=WORK,
+        engine="windowsaio",
+    )
+    done = run_job(windows, fill_job(target, seed=1))
+    assert done.exit_code == 0, done
+    if windows.wine is not None:
+        assert [path.name for path in windows.wine.volume.iterdir()] == ["test file"]
+        assert (windows.wine.volume / "test file").stat().st_size == MIB
+    assert ask(windows.guest, "filesystem", "unmount").exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["ntfs", "xfs"])
+def test_a_file_system_that_windows_did_not_make_is_an_error(windows: Windows, kind: str) -> None:
+    test_the_disk_is_found_by_its_serial_and_taken_offline(windows)
+    windows.answer(powershell.ONLINE, disk(IsOffline=False), number=1)
+    windows.answer(powershell.FORMAT, {"FileSystem": "FAT32"}, number=1, filesystem="NTFS")
+    assert ask(windows.guest, "filesystem", "make", DEVICE, kind).exit_code == 1
+
+
+def test_a_disk_that_stays_online_is_not_written_to(windows: Windows) -> None:
+    windows.answer(powershell.DISKS, [SYSTEM_DISK, disk(IsOffline=False)])
+    windows.answer(powershell.OFFLINE, disk(IsOffline=False), number=1)
+    with pytest.raises(SwitchFailed, match="did not take the test disk offline"):
+        ask(windows.guest, "disk", "5", "pvebench1")
+
+
 def test_the_exit_code_decides_and_not_the_error_in_the_json(windows: Windows) -> None:
     target = Target(device=r"\\.\PhysicalDrive9", size_bytes=MIB, work=WORK, engine="windowsaio")
     assert run_job(windows, measure_job(workload_of(rw="read", bs="4k"), target)).exit_code == 1
@@ -310,6 +348,20 @@ def test_a_copy_of_fio_that_differs_is_refused(windows: Windows, tmp_path: Path)
     guest = with_file(windows, tmp_path / "fio.exe", bytes(100_000), "0" * 64)
     with pytest.raises(SwitchFailed, match=r"fio\.exe in the guest differs"):
         guest.facts()
+
+
+@pytest.mark.parametrize("size", [None, 0, 32 * MIB])
+def test_a_file_of_fio_that_cannot_be_one_is_an_error_with_the_key(
+    tmp_path: Path, size: int | None
+) -> None:
+    path = tmp_path / "fio.exe"
+    if size is not None:
+        with path.open("wb") as file:
+            file.truncate(size)
+    guest = WindowsGuest(BlockedAgent(), SimulatedClock(START), fio=str(path))  # type: ignore[abstract] # not called
+    with pytest.raises(SwitchFailed, match=r"guest\.fio") as wrong:
+        guest._put_fio()
+    assert str(path) in str(wrong.value)
 
 
 class BlockedAgent(Guest):

@@ -37,7 +37,7 @@ def witnesses() -> Path | None:
 
 
 class WineAgent:
-    """Agent in Wine, with a raw disk and answers of PowerShell.
+    """Agent in Wine, with a raw disk, a volume `T:` and answers of PowerShell.
 
     Args:
         programs: directory of the built programs, with a prefix of Wine.
@@ -55,6 +55,9 @@ class WineAgent:
             file.truncate(disk_bytes)
         devices = self.prefix / "dosdevices"
         (devices / "physicaldrive1").symlink_to(self.disk)
+        self.volume = place / "volume"
+        self.volume.mkdir()
+        (devices / "t:").symlink_to(self.volume)
         self._master, self._slave = os.openpty()
         tty.setraw(self._master)
         tty.setraw(self._slave)

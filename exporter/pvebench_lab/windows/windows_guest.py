@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,7 @@ from pvebench.errors import (
 )
 from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.ports import Clock
-from pvebench.model.units import whole_number
+from pvebench.model.units import MIB, whole_number
 from pvebench.workloads.fio_report import read_report
 from pvebench_lab.windows import powershell
 from pvebench_lab.windows.powershell import FIO, REQUIREMENTS, Line
@@ -41,6 +42,7 @@ COMMANDS: Final = (
 """Commands of the agent that a guest needs."""
 _LINE_SECONDS: Final = 60.0
 _FILESYSTEM_SECONDS: Final = 120.0
+_FIO_BYTES: Final = 32 * MIB
 _PIECE_BYTES: Final = 45_000
 """Limit of a file that Proxmox VE writes into a guest."""
 _FILESYSTEMS: Final = {"ntfs": "NTFS", "refs": "ReFS"}
@@ -297,13 +299,15 @@ class WindowsGuest(Guest):
 
     def _put_fio(self) -> str:
         """Copy the user's fio to its place in the guest; return its digest."""
-        try:
-            content = Path(self._fio_file).read_bytes()
-        except OSError as error:
+        path, content = Path(self._fio_file), b""
+        if path.is_file() and os.access(path, os.R_OK):
+            with path.open("rb") as file:
+                content = file.read(_FIO_BYTES)
+        if not 0 < len(content) < _FIO_BYTES:
             raise SwitchFailed(
-                f"cannot read {self._fio_file}: {error.strerror}",
+                f"{path} is missing, not readable, empty or larger than {_FIO_BYTES // MIB} MiB",
                 next_step="set guest.fio in the pack to fio.exe",
-            ) from error
+            )
         digest, place = hashlib.sha256(content).hexdigest(), f"{WORK}/put."
         pieces = range(0, len(content), _PIECE_BYTES)
         files = {f"{place}{at // _PIECE_BYTES}": content[at : at + _PIECE_BYTES] for at in pieces}
