@@ -56,8 +56,8 @@ def _rows(metric: Metric) -> str:
     tests = []
     for index, (name, definition) in enumerate(ROWS.items(), start=1):
         options = zip(("rw", "block_size_bytes", "io_depth", "jobs"), definition, strict=True)
-        found = series(metric, **HERE)
-        best = f"max_over_time({found}[1d])" if metric is f.BANDWIDTH.metric else found
+        latest = series(metric, **HERE)
+        best = f"max_over_time({latest}[1d])" if metric is f.BANDWIDTH.metric else latest
         results = filter_workloads(best, **dict(options))
         tests.append(label("test", f"{index}  {name}", f"max by (direction) ({results})"))
     return " or ".join(tests)

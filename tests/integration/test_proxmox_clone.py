@@ -36,10 +36,10 @@ WHOLE = tool_workload("dd", {"rw": "read", "bs": "1M", "direct": True})
 @pytest.fixture
 def place(tmp_path: Path, image: GuestImage) -> Iterator[Place]:
     with running_api(Cluster(tmp_path / "cluster", major=9, make_machine=direct(image))) as api:
-        found = Place(api, tmp_path, 9, image=image, clock=SystemClock())
-        found.node = found.driver("pve1", kvm=False, cpu="max")
-        yield found
-        found.close()
+        site = Place(api, tmp_path, 9, image=image, clock=SystemClock())
+        site.node = site.driver("pve1", kvm=False, cpu="max")
+        yield site
+        site.close()
 
 
 def test_a_case_is_measured_in_a_clone_that_ends_and_the_original_stays(place: Place) -> None:

@@ -81,21 +81,21 @@ class Template:
 
         Raises as `Tasks.run`.
         """
-        what = {"newid": vm.vmid, "pool": pool, "description": description}
+        parameters = {"newid": vm.vmid, "pool": pool, "description": description}
         try:
-            self._clone(api, clock, what)
+            self._clone(api, clock, parameters)
         except Rejected as error:
             if _NOT_LINKED not in error.text:
                 raise
-            self._clone(api, clock, {**what, "full": 1})
+            self._clone(api, clock, {**parameters, "full": 1})
 
-    def _clone(self, api: Api, clock: Clock, what: Mapping[str, Any]) -> None:
+    def _clone(self, api: Api, clock: Clock, parameters: Mapping[str, Any]) -> None:
         tasks = Tasks(api, self.node, clock, vmid=self.vmid)
         tasks.learn()
         tasks.run(
-            lambda: api.post(f"/nodes/{self.node}/qemu/{self.vmid}/clone", **what),
+            lambda: api.post(f"/nodes/{self.node}/qemu/{self.vmid}/clone", **parameters),
             kind=CLONE,
-            what=f"VM {what['newid']}: clone VM {self.vmid}",
+            what=f"VM {parameters['newid']}: clone VM {self.vmid}",
             seconds=_CLONE_SECONDS,
         )
 
