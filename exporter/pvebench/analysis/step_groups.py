@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pvebench.analysis.case_history import CaseStep, ChangeKind, Group, common_group
 from pvebench.analysis.change import (
     Change,
-    ChangeState,
     Difference,
     Move,
     NearbyEvent,
@@ -23,7 +22,7 @@ from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.metric_verdict import Verdict
-from pvebench.analysis.step_course import StepCourse, gain_reason, step_course
+from pvebench.analysis.step_course import gain_reason, step_course
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.judged import JUDGED, Judged
 
@@ -225,15 +224,6 @@ def _change(
     at = math.nan if came is None else occasion.time
     moves = moves_of(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
-    first = [
-        (verdict.history, (*verdict.accepted, *verdict.steps), step, step in verdict.accepted)
-        for verdict, step in members
-        if verdict.history.figure is moves[0].figure
-    ]
-    courses = [step_course(steps, step) for _, steps, step, _ in first]
-    reasons = (gain_reason(history, steps, step) for history, steps, step, _ in first)
-    ends = [course.end for course in courses if course.end is not None]
-    ended = most([course.end is not None for course in courses])
     change = Change(
         begin=occasion.time,
         nodes=(),
@@ -246,15 +236,37 @@ def _change(
         names=tuple(history.name for history in histories.values()),
         of=sharing(group, labels_of(verdicts, moves[0].figure, judged=True)),
         moves=moves,
-        reason=next(filter(None, reasons), ""),
-        state=_state(courses, [accepted for *_, accepted in first]),
-        end=statistics.median_low(ends) if ended else None,
-        back=most([course.back for course in courses]),
     )
+    change = _with_course(change, members)
     if came is not None:
         return _with_cause(change, came, [history.labels for history in histories.values()], issues)
     near = () if occasion.kind == "drift" else _near(members[0], shifts)
     return replace(change, candidates=near)
+
+
+def _with_course(change: Change, members: Sequence[Changed]) -> Change:
+    """Return a change with its state, by the cases of its most important metric."""
+    first = [
+        (verdict, (*verdict.accepted, *verdict.steps), step)
+        for verdict, step in members
+        if verdict.history.figure is change.moves[0].figure
+    ]
+    courses = [step_course(steps, step) for _, steps, step in first]
+    reasons = (gain_reason(verdict.history, steps, step) for verdict, steps, step in first)
+    ends = [course.end for course in courses if course.end is not None]
+    ended = most([course.end is not None for course in courses])
+    back = most([course.back for course in courses])
+    shown = any(
+        course.certain and step not in verdict.accepted
+        for course, (verdict, _, step) in zip(courses, first, strict=True)
+    )
+    return replace(
+        change,
+        reason=next(filter(None, reasons), ""),
+        state="open" if shown and not (ended or back) else "resolved",
+        end=statistics.median_low(ends) if ended else None,
+        back=back,
+    )
 
 
 def _with_cause(
@@ -289,18 +301,6 @@ def _differences(came: CameWith, storages: Collection[str]) -> tuple[tuple[Diffe
         for event in events
     ]
     return tuple(some or event for some, event in zip(differences, events, strict=True))
-
-
-def _state(courses: Sequence[StepCourse], accepted: Sequence[bool]) -> ChangeState:
-    closed = any(
-        most(votes)
-        for votes in (
-            [course.end is not None for course in courses],
-            [course.back for course in courses],
-        )
-    )
-    shown = any(course.certain and not old for course, old in zip(courses, accepted, strict=True))
-    return "open" if shown and not closed else "resolved"
 
 
 def _came_with(
