@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from judging.sampling import Row, Setup, share_row
-from pvebench.advice.gate import TOLERANCE, GateResult, Series, judged_series
+from pvebench.advice.gate import TOLERANCE, GateResult, judged_series, series_of
 from pvebench.analysis.sequential import Decision
 from testing.noise import HOUR, Random, Vector, autocorrelated
+from testing.simulated_results import case
 
 PHASES: Final = (40, 30, 20)
 """Runs of A, of both B, and of A again."""
@@ -23,14 +23,8 @@ LOSSES: Final = ((0.1, "10% loss"), (0.0, "no loss"))
 
 
 def _look(before: Vector, after: Vector, back: GateResult | None = None) -> GateResult:
-    series = Series(
-        name="case",
-        labels=defaultdict(str),
-        before=tuple(before.tolist()),
-        after=tuple(after.tolist()),
-        own_loss=0.0,
-        interval=HOUR,
-    )
+    runs = [(place * HOUR, value) for place, value in enumerate([*before, *after])]
+    series = series_of(case("scsi.raw.none"), runs, [], len(before) * HOUR)
     groups, cases = judged_series([series], TOLERANCE)
     return GateResult(
         canary="", since=0.0, tolerance=TOLERANCE, peers=(), groups=groups, cases=cases, back=back
