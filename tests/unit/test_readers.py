@@ -48,7 +48,7 @@ PLACES: Final = {
         pvebench_lab/host/device_tuning.py:_read pvebench_lab/host/device_tuning.py:_text
         drivers/linux/block_devices.py:_btrfs_devices drivers/linux/block_devices.py:mount_of
         drivers/linux/block_devices.py:_backing_file
-        pvebench_lab/lxc/cgroups.py:_read pvebench_lab/lxc/cgroups.py:version_of
+        pvebench_lab/lxc/container.py:_read_group pvebench_lab/lxc/container.py:version_of
         drivers/linux/procfs.py:cpu_seconds drivers/linux/procfs.py:group_seconds
         drivers/linux/io_counters.py:_text drivers/linux/io_counters.py:device_counters
         drivers/linux/procfs.py:_host_cpu drivers/linux/procfs.py:_margins

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.linux import block_devices
+from pvebench.drivers.linux.block_devices import identity as identity_of
+from pvebench.drivers.linux.block_devices import sysfs
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.identity import check_claim
@@ -112,7 +113,7 @@ def check_own(device: Path) -> None:
             f"{device} is not a block device, so it has no device settings",
             next_step="use a storage of kind loop or block",
         )
-    below = block_devices.sysfs(device.stat().st_rdev)
+    below = sysfs(device.stat().st_rdev)
     if (below / "partition").exists():
         raise SwitchFailed(
             f"{device} is a partition; device settings apply to the whole disk",
@@ -131,7 +132,7 @@ def check_own(device: Path) -> None:
 
 def identity(device: Path) -> str:
     """Return the device's identity, as distinct from a later device of the same name."""
-    return block_devices.identity(device.stat().st_rdev)
+    return identity_of(device.stat().st_rdev)
 
 
 def _text(path: Path) -> str:
@@ -220,7 +221,7 @@ DEVICE_SETTINGS: Final = {
 
 
 def _file(device: Path) -> Path:
-    return block_devices.sysfs(device.stat().st_rdev) / "queue" / "scheduler"
+    return sysfs(device.stat().st_rdev) / "queue" / "scheduler"
 
 
 def _read(path: Path) -> str:

@@ -28,7 +28,7 @@ from pvebench.model.units import MIB
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench_lab.host import DRIVER as HOST_DRIVER
 from pvebench_lab.host import HostSettings
-from pvebench_lab.lxc import cgroups, container, container_disk
+from pvebench_lab.lxc import container, container_disk
 from pvebench_lab.lxc.container import (
     Container,
     config,
@@ -198,7 +198,7 @@ def test_a_containers_cpu_is_that_of_its_group_in_either_arrangement(
 ) -> None:
     a_group(tmp_path, hybrid=hybrid)
     assert cpu_seconds(tmp_path, 7) == 2.5
-    assert cgroups.version_of("memory", tmp_path) == (1 if hybrid else 2)
+    assert container.version_of("memory", tmp_path) == (1 if hybrid else 2)
     (tmp_path / "proc/stat").write_text("cpu  1000 0 500 9000 100 0 50 0 300 0\ncpu0 1 1\n")
     probe = ProcProbe(lambda: None, lambda: None, tmp_path, container=lambda: 7)
     assert probe.snapshot().cpu_seconds["container"] == 2.5
@@ -215,10 +215,10 @@ def test_cpu_that_cannot_be_read_is_absent_and_not_zero(tmp_path: Path) -> None:
 def test_only_the_groups_of_this_very_container_are_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroups, "GROUPS", tmp_path)
+    monkeypatch.setattr(container, "GROUPS", tmp_path)
     for name in ("lxc.payload.mine/.lxc", "lxc.monitor.mine", "lxc.payload.mine-too", "mine"):
         (tmp_path / "memory" / name).mkdir(parents=True)
-    assert cgroups.end_groups("mine") == 0
+    assert container.end_groups("mine") == 0
     left = sorted(path.name for path in (tmp_path / "memory").iterdir())
     assert left == ["lxc.payload.mine-too", "mine"]
 
