@@ -88,18 +88,23 @@ def named_alike() -> AbstractContextManager[Any]:
     return mock.patch.object(FaultyHypervisor, "_own", lambda _, name: f"b.{name}")
 
 
-def without_journal() -> AbstractContextManager[Any]:
-    """Nothing is noted before it is made."""
-    real = FaultyHypervisor._begin_start
+def _unnoted(method: str) -> AbstractContextManager[Any]:
+    """What a method of the node makes is noted nowhere."""
+    real = getattr(FaultyHypervisor, method)
 
-    def begin(node: FaultyHypervisor, machine: Any) -> None:
+    def make(node: FaultyHypervisor, *given: Any) -> Any:
         journal, node._journal = node._journal, NullJournal()
         try:
-            real(node, machine)
+            return real(node, *given)
         finally:
             node._journal = journal
 
-    return mock.patch.object(FaultyHypervisor, "_begin_start", begin)
+    return mock.patch.object(FaultyHypervisor, method, make)
+
+
+def without_journal() -> AbstractContextManager[Any]:
+    """Nothing is noted before it is made."""
+    return _unnoted("_begin_start")
 
 
 def journalled_too_late() -> AbstractContextManager[Any]:
@@ -122,16 +127,7 @@ def journalled_too_late() -> AbstractContextManager[Any]:
 
 def operation_without_journal() -> AbstractContextManager[Any]:
     """The target of an operation is noted nowhere."""
-    real = FaultyHypervisor.make_target
-
-    def make(node: FaultyHypervisor) -> None:
-        journal, node._journal = node._journal, NullJournal()
-        try:
-            real(node)
-        finally:
-            node._journal = journal
-
-    return mock.patch.object(FaultyHypervisor, "make_target", make)
+    return _unnoted("make_target")
 
 
 def further_vm_without_journal() -> AbstractContextManager[Any]:
