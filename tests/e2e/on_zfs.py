@@ -34,13 +34,12 @@ from pvebench.model.figures import WARM
 from pvebench.model.units import MIB, parse_size
 from pvebench.runner.outcome import COLD_SHARE
 from testing.packs import ROOT
-from testing.published import OVER_NBD, Row, rows
+from testing.published import OVER_NBD, SCALES, Row, small_rows
 
-SCALE: Final = 0.05
-MEASURE: Final = {"ramp": "10s", "runtime": "60s", "scale": SCALE}
+MEASURE: Final = {"ramp": "10s", "runtime": "60s", "scale": SCALES["zfs-mdadm-2016"]}
 """3 s after a ramp of 0.5 s: pvebench checks shares in windows from 3 s on."""
-PACK_VOLUME: Final = "1G"
-"""Before `SCALE`."""
+PACK_VOLUME: Final = "1100M"
+"""Before the scale: more than the working set of zfs-mdadm-2016, which would be cut otherwise."""
 VOLUME_BYTES: Final = 64 * MIB
 """What is exported: a multiple of each block size."""
 PLAIN: Final = "plain"
@@ -231,10 +230,15 @@ def judged(runs: Sequence[dict[str, Any]], wanted: Sequence[str]) -> None:
             assert share >= COLD_SHARE, (scenario, run["workload"], share)
 
 
+def sample(row: Row) -> list[str]:
+    """Return the cases of the row's sample, and the same on the bare disk."""
+    slugs = [case.slug for case in row.sample()]
+    return slugs + [slug.replace(row.storage, PLAIN, 1) for slug in slugs]
+
+
 def published(vm: HostVm, row: Row) -> None:
     """The sample of a row of zfs-mdadm-2016, on the zvol and on the bare disk."""
-    wanted = [case.slug for case in row.sample()]
-    wanted += [slug.replace(row.storage, PLAIN, 1) for slug in wanted]
+    wanted = sample(row)
     with made(vm, row.storage) as path:
         judged(measure(vm, row.pack, {row.storage: path}, wanted), wanted)
 
@@ -253,9 +257,8 @@ def pieces(vm: HostVm, parts: Sequence[str]) -> Iterator[Piece]:
     """Yield what is to be run and its name, of these parts or of all."""
     if not parts or "options" in parts:
         yield "options: cache, sync, block size, primarycache, compression", partial(options, vm)
-    for row in rows(lambda _: SCALE):
-        if row.place == OVER_NBD and (not parts or {row.pack, row.storage} & {*parts}):
-            yield f"{row.pack}: {row.storage}", partial(published, vm, row)
+    for row in small_rows(OVER_NBD, parts):
+        yield f"{row.pack}: {row.storage}", partial(published, vm, row)
 
 
 if __name__ == "__main__":

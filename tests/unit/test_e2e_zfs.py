@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from e2e.on_zfs import CACHES, PLAIN, Counters, small_pack, table, volumes, warmth, within
+from e2e.on_zfs import CACHES, PLAIN, Counters, sample, small_pack, table, volumes, warmth, within
 from pvebench.config import load_pack
 from pvebench.drivers.storages import KINDS
 from pvebench.scheduler.plan import expand
 from testing.packs import write_pack
+from testing.published import OVER_NBD, Row, small_rows
 
 pytestmark = pytest.mark.lab  # its storages
 
@@ -25,6 +26,14 @@ def test_a_small_pack_has_every_guest_case_on_an_export(
     assert len(cases) == count
     assert {str(case.scenario.disk.cache) for case in cases} == {*CACHES}
     assert {case.workload.runtime_seconds for case in cases} == {3}
+
+
+@pytest.mark.parametrize("row", small_rows(OVER_NBD), ids=lambda row: row.storage)
+def test_a_small_pack_has_the_sample_of_a_published_row(tmp_path: Path, row: Row) -> None:
+    pack = load_pack(write_pack(tmp_path, small_pack(row.pack, [row.storage, PLAIN])))
+    storages = dict.fromkeys((row.storage, PLAIN), KINDS["nbd"].holds)
+    cases = expand(pack, node="lab", storages=storages).cases
+    assert {*sample(row)} <= {case.slug for case in cases}
 
 
 def test_the_volumes_are_block_sizes_with_and_without_sync_and_the_options_of_the_pack() -> None:
