@@ -294,6 +294,7 @@ def _contrasts(
         if p_value > level:
             break
         shift = _group_shift(known, rest, groups[names[best]], names[best], p_value, host)
+        shift = _named(shift, groups)
         contrasts.append(shift)
         rest[list(shift.members)] -= shift.effect
     return contrasts
@@ -359,6 +360,16 @@ def _group_shift(
         high=effect + reach,
         p_value=min(p_value, 1.0),
     )
+
+
+def _named(shift: GroupShift, groups: Mapping[Group, Flags]) -> GroupShift:
+    """Return a shift of all cases except a group as the shift of another equal group, if any."""
+    if not shift.all_but:
+        return shift
+    for group, mask in groups.items():
+        if tuple(mask.nonzero()[0].tolist()) == shift.members:
+            return replace(shift, group=group, all_but=False)
+    return shift
 
 
 def _everything(known: Known, rest: Matrix, level: float, host: Common) -> GroupShift | None:
