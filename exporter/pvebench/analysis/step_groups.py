@@ -22,7 +22,7 @@ from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.metric_verdict import Verdict
-from pvebench.analysis.step_course import gain_reason, step_course
+from pvebench.analysis.step_course import StepCourse, gain_reason, step_course
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.judged import JUDGED, Judged
 
@@ -246,27 +246,32 @@ def _change(
 
 def _with_course(change: Change, members: Sequence[Changed]) -> Change:
     """Return a change with its state, by the cases of its most important metric."""
+    figure = change.moves[0].figure
     first = [
         (verdict, (*verdict.accepted, *verdict.steps), step)
         for verdict, step in members
-        if verdict.history.figure is change.moves[0].figure
+        if verdict.history.figure is figure
     ]
     courses = [step_course(steps, step) for _, steps, step in first]
     reasons = (gain_reason(verdict.history, steps, step) for verdict, steps, step in first)
     ends = [course.end for course in courses if course.end is not None]
     ended = most([course.end is not None for course in courses])
     back = most([course.back for course in courses])
-    shown = any(
-        course.certain and step not in verdict.accepted
-        for course, (verdict, _, step) in zip(courses, first, strict=True)
-    )
     return replace(
         change,
         reason=next(filter(None, reasons), ""),
-        state="open" if shown and not (ended or back) else "resolved",
+        state="resolved" if ended or back or not _is_shown(first, courses) else "open",
         end=statistics.median_low(ends) if ended else None,
         back=back,
     )
+
+
+def _is_shown(
+    members: Sequence[tuple[Verdict, Sequence[CaseStep], CaseStep]], courses: Sequence[StepCourse]
+) -> bool:
+    """Return whether the step of a case is certain and not accepted."""
+    certain = (member for course, member in zip(courses, members, strict=True) if course.certain)
+    return any(step not in verdict.accepted for verdict, _, step in certain)
 
 
 def _with_cause(

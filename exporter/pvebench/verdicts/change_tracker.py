@@ -59,12 +59,9 @@ class ChangeTracker:
         parts = recognized([opened[place] for place in rest], changes, apart)
         named = self._named(opened, ids, verdicts)
         now = {change.id: self._as_known(change) for change in named}
-        for number, place in enumerate(rest):
-            if number in parts:  # part of a change that was reported as a whole
-                whole, name = self._known[parts[number]], named[place].id
-                now[name] = replace(
-                    now[name], notified=whole.notified, notified_at=whole.notified_at
-                )
+        for number, reported in parts.items():  # parts of a change that was reported as a whole
+            whole, name = self._known[reported], named[rest[number]].id
+            now[name] = replace(now[name], notified=whole.notified, notified_at=whole.notified_at)
         missing = [known_change for known_change in changes if known_change.id not in now]
         over = [change for change in verdicts.changes if change.state != "open"]
         past = recognized(over, missing, apart)
@@ -124,11 +121,7 @@ class ChangeTracker:
         """Keep the open changes; the others have ended, joined another one, or are missing."""
         moment = max((report.judged_until for report in verdicts.reports), default=0.0)
         absorbed = set(recognized(opened, missing, apart).values())
-        closed = [
-            change
-            for change in verdicts.changes
-            if change.state == "accepted" or change.end is not None
-        ]
+        closed = [change for change in verdicts.changes if _has_ended(change)]
         ends = {name: closed[place] for place, name in recognized(closed, missing, apart).items()}
         later = {change.id: _missing(change, ends.get(change.id), moment) for change in missing}
         gone = {
@@ -156,6 +149,10 @@ class ChangeTracker:
         except StoreError as error:
             # The verdict stays valid; the next update saves again.
             log.warning("saving change IDs failed", reason=str(error))
+
+
+def _has_ended(change: Change) -> bool:
+    return change.state == "accepted" or change.end is not None
 
 
 def _long_over(change: KnownChange, moment: float) -> bool:

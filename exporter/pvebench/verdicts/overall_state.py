@@ -172,15 +172,7 @@ def calm(verdicts: Verdicts) -> str:
         verdict for verdict in verdicts.verdicts if verdict.state is VerdictState.INCONCLUSIVE
     ]
     if not unknown:
-        widest = max(
-            (verdict.excluded for verdict in verdicts.verdicts if verdict.state.code == 0),
-            default=0,
-        )
-        if kind or not widest:
-            return f"No {kind or 'confirmed'} regressions: {counts_text(verdicts)}."
-        return (
-            f"No regressions. Changes above {size_text(widest)} ruled out: {counts_text(verdicts)}."
-        )
+        return f"{_ruled_out(verdicts, kind)}: {counts_text(verdicts)}."
     first = min(unknown, key=lambda verdict: (not verdict.more_runs, verdict.more_runs))
     why = f"Closest to a verdict: {first.reason}."  # the case's slug says little on a wall
     if len(unknown) == sum(counts.values()):
@@ -188,6 +180,14 @@ def calm(verdicts: Verdicts) -> str:
         return f"Inconclusive: {count_text(len(unknown), 'metric')} of {cases}. {why}"
     begin = f"No {kind or 'confirmed'} regressions; some results are inconclusive"
     return f"{begin}: {counts_text(verdicts)}. {why}"
+
+
+def _ruled_out(verdicts: Verdicts, kind: str) -> str:
+    states = (verdict for verdict in verdicts.verdicts if verdict.state.code == 0)
+    widest = max((verdict.excluded for verdict in states), default=0)
+    if kind or not widest:
+        return f"No {kind or 'confirmed'} regressions"
+    return f"No regressions. Changes above {size_text(widest)} ruled out"
 
 
 def counts_text(verdicts: Verdicts, *, without: VerdictState | None = None) -> str:

@@ -343,15 +343,8 @@ class BenchVm:
         waiting = {key: row["pending"] for key, row in seen.waiting.items() if "pending" in row}
         config = seen.values
         held = held_volumes(config) | held_volumes(waiting)
-        moved = {
-            volid for slot, volid in test_slots(config).items() if self.has_moved(config[slot])
-        }
-        disks, system = disks_in(config), system_slots(config)
-        cloned = {disks[slot] for slot in system & disks.keys()}
-        self._refuse_foreign(
-            held - moved - {volid for volid in cloned if is_given(volid, self.vmid)}
-        )
-        if system and config.get("tags") != TAG:  # its creation did not end
+        self._refuse_foreign(held - self._moved(config) - self._cloned(config))
+        if system_slots(config) and config.get("tags") != TAG:  # its creation did not end
             self.change("end the template's protection", protection=0)
         others = listed_volumes(self._api, self._place.node, self.vmid) - held
         loose = {volid for volid in others if self.owns(volid)}
@@ -359,6 +352,15 @@ class BenchVm:
         if slots := dict(zip(free, sorted(loose), strict=False)):
             self.change("attach own volumes", **slots)
         return sorted(volid for volid in others if is_given(volid, self.vmid))
+
+    def _moved(self, config: Mapping[str, Any]) -> set[str]:
+        slots = test_slots(config).items()
+        return {volid for slot, volid in slots if self.has_moved(config[slot])}
+
+    def _cloned(self, config: Mapping[str, Any]) -> set[str]:
+        disks = disks_in(config)
+        cloned = (disks[slot] for slot in system_slots(config) & disks.keys())
+        return {volid for volid in cloned if is_given(volid, self.vmid)}
 
     def _refuse_foreign(self, volids: Iterable[str]) -> None:
         if foreign := ", ".join(sorted(volid for volid in volids if not self.owns(volid))):
