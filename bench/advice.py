@@ -18,8 +18,8 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pvebench.advice.gate import TOLERANCE, GateResult, Runs, judged_series, series_of
+from pvebench.advice.gate_bound import Decision
 from pvebench.advice.recommendation import Standing, recommendations
-from pvebench.analysis.sequential import Decision
 from pvebench.verdicts.ranking import MAX_EQUAL_LOSS
 from testing.simulated_results import HOUR, case, trend, view_of
 

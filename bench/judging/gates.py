@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.sampling import Row, Setup, share_row
 from pvebench.advice.gate import TOLERANCE, GateResult, judged_series, series_of
-from pvebench.analysis.sequential import Decision
+from pvebench.advice.gate_bound import Decision
 from testing.noise import HOUR, Random, Vector, autocorrelated
 from testing.simulated_results import case
 

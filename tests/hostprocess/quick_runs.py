@@ -17,7 +17,7 @@ from typing import Any, Final
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.block_devices import identity
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageContext
 from pvebench.drivers.storages.identity import claim
@@ -131,7 +131,7 @@ def main() -> Mapping[str, Any]:
         "killed": killed("nfs"),
     }
     store = Store(STATE / "pvebench.db", simulated=False)
-    said["undone"] = undo_pending(store.journal, instance=OWNER, runtime=STATE / "run")
+    said["undone"] = undo_local(store.journal, instance=OWNER, runtime=STATE / "run")
     said["ended"] = _names("nfs")
     runner = runner_of_all(store)
     said["runs"] = {name: _shown(run(runner, name)) for name in MEASURED}

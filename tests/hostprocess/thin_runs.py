@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageContext
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -101,7 +101,7 @@ def main() -> Mapping[str, Any]:
     said: dict[str, Any] = {"identity": KINDS["lvmthin"].identify(CONTEXT), "before": before}
     said["killed"] = killed(before)
     store = Store(STATE / "pvebench.db", simulated=False)
-    said["undone"] = undo_pending(store.journal, instance=OWNER, runtime=STATE / "run")
+    said["undone"] = undo_local(store.journal, instance=OWNER, runtime=STATE / "run")
     said["after_undo"] = volumes()
     runner = host_runner(store)
     done = run(runner)

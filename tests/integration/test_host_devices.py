@@ -16,7 +16,7 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.identity import HEAD_BYTES, claim
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -195,7 +195,7 @@ def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
     host.disk.attach(volume, wanted.disk)
     assert in_force(device) != before
     host.disk._machine._tuner._changed.clear()  # as if the process had died here
-    lines = undo_pending(
+    lines = undo_local(
         host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
     )
     assert f"restored read_ahead of {device} to {before['read_ahead']}" in lines
@@ -314,12 +314,12 @@ def test_a_cache_that_does_not_go_back_stays_in_the_journal(
     assert host.run(tuned(drive_cache=False)).outcome in MEASURED
     monkeypatch.setenv("STUBBORN", "1")
     host.runner.close()
-    (line,) = undo_pending(
+    (line,) = undo_local(
         host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
     )
     assert f"drive_cache of {device} is still 0, cannot restore 1" in line
     monkeypatch.delenv("STUBBORN")
-    (line,) = undo_pending(
+    (line,) = undo_local(
         host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
     )
     assert line == f"restored drive_cache of {device} to 1"

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from integration.conftest import MACHINE, Lab, LabBench, scenario
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK
@@ -208,7 +208,7 @@ def test_a_loop_device_left_by_a_crash_is_taken_away(own_lab: Lab) -> None:
     add(own_lab, "loop", path=str(own_lab.directory / "loops"))
     own_lab.qemu.volume(on("loop"))
     own_lab.qemu._volumes.clear()  # as if the process had died here
-    lines = undo_pending(own_lab.store.journal, instance="test", runtime=own_lab.directory)
+    lines = undo_local(own_lab.store.journal, instance="test", runtime=own_lab.directory)
     assert any(line.startswith("removed loop device") for line in lines)
     assert str(own_lab.directory) not in loops()
 

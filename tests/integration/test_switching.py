@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from integration.conftest import MACHINE, Lab, LabBench, scenario
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import QemuMachine, processes_with
@@ -271,7 +271,7 @@ def test_what_a_crash_leaves_is_undone_from_the_journal_and_nothing_else(own_lab
     uuid = own_lab.store.journal.pending()[-1][2]["uuid"]
     assert processes_with(uuid)
     # As the next start does after kill -9.
-    lines = undo_pending(own_lab.store.journal, instance="test", runtime=own_lab.directory / "run")
+    lines = undo_local(own_lab.store.journal, instance="test", runtime=own_lab.directory / "run")
     assert len(lines) == 2
     assert not processes_with(uuid)
     assert not Path(volume.volid).exists()

@@ -37,7 +37,7 @@ from pvebench.drivers.proxmox.vm import agent
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import pool_members
 from pvebench.drivers.proxmox.vm.description import filled_of
-from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,
@@ -492,7 +492,7 @@ def a_case(site: Site) -> None:
             site.node.shutdown()
         site.cluster.idle()
         with suppress(PvebenchError):
-            undo_pending(site.store.journal, site.connect(), site.clock, node="pve1", keep=False)
+            undo_vms(site.store.journal, site.connect(), site.clock, node="pve1", keep=False)
 
 
 # --- the guest ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.vm import leftovers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, VmPlace
 from pvebench.drivers.proxmox.vm.description import description
-from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import make_vm, upload_iso
 
 PLACE = VmPlace(node="pve1", pool=POOL, vmids=(9000, 9009))
@@ -73,7 +73,7 @@ def create(site: Site, api: Api) -> None:
 
 
 def undo(site: Site, clock: QuickClock | None = None) -> list[str]:
-    return undo_pending(site.store.journal, site.connect(), clock or QuickClock(), node="pve1")
+    return undo_vms(site.store.journal, site.connect(), clock or QuickClock(), node="pve1")
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -16,7 +16,7 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import Filled, description, filled_of, mark_of
-from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_vms
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
@@ -63,7 +63,7 @@ def kinds(site: Site) -> list[str]:
 
 def crash(site: Site) -> list[str]:
     """Forget the driver, as kill -9 does, and tidy up as the next start does."""
-    return undo_pending(site.store.journal, site.connect(), site.clock, node="pve1", keep=True)
+    return undo_vms(site.store.journal, site.connect(), site.clock, node="pve1", keep=True)
 
 
 def test_a_filled_volume_stays_and_is_known_as_filled_at_the_next_start(both: Site) -> None:

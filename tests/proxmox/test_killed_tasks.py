@@ -18,9 +18,9 @@ from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.api.privileges import OPERATION_PRIVILEGES
 from pvebench.drivers.proxmox.vm import archives, leftovers
+from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import OperationTargets
-from pvebench.drivers.proxmox.vm.leftovers import undo_pending
-from pvebench.drivers.proxmox.vm.task_operations import VmOperation
+from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
 from pvebench.model.ports import REMAINS
@@ -43,7 +43,7 @@ def allowed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def begin(site: Site, name: str, kind: str) -> VmOperation:
+def begin(site: Site, name: str, kind: str) -> DiskOperation:
     """Begin an operation whose worker ignores TERM."""
     asked = scenario(kind=Format.QCOW2)
     volume = site.node.volume(asked)[0]
@@ -67,7 +67,7 @@ def written(site: Site) -> list[str]:
 
 
 def tidy(site: Site) -> list[str]:
-    return undo_pending(site.store.journal, site.connect(), QuickClock(), node="pve1")
+    return undo_vms(site.store.journal, site.connect(), QuickClock(), node="pve1")
 
 
 def test_a_killed_backup_fails_its_run_and_names_files_and_lock(allowed: Site) -> None:

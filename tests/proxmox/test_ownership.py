@@ -11,7 +11,7 @@ from pve.refusals import Refused
 from pve.site import MACHINE, POOL, QuickClock, Site, scenario
 from pve.vms import Vm
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -40,7 +40,7 @@ def stranger(site: Site, vmid: int, *, pooled: bool = False) -> Vm:
 
 
 def undo(site: Site, node: str = "pve1") -> list[str]:
-    return undo_pending(site.store.journal, site.connect(), QuickClock(), node=node)
+    return undo_vms(site.store.journal, site.connect(), QuickClock(), node=node)
 
 
 def test_numbers_that_are_taken_are_passed_by(site: Site) -> None:
@@ -427,7 +427,7 @@ def test_a_vm_that_was_made_though_its_tasks_end_is_not_reported_stays_in_the_jo
         site.node.volume(scenario())
     site.faults.active.clear()
     site.cluster.idle()
-    undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
+    undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
     assert site.cluster.vms == {}
 
 

@@ -35,10 +35,10 @@ from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
 from pvebench.drivers.proxmox.vm import archives, drive, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
+from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
 from pvebench.drivers.proxmox.vm.hotplug import unplug
-from pvebench.drivers.proxmox.vm.leftovers import undo_pending
-from pvebench.drivers.proxmox.vm.task_operations import VmOperation
+from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -97,7 +97,7 @@ def attach(site: Site, asked: Scenario | None = None) -> Volume:
     return volume
 
 
-def operate(site: Site, name: str, rate: int = 0) -> VmOperation:
+def operate(site: Site, name: str, rate: int = 0) -> DiskOperation:
     one = site.node.operate(name, rate)
     one.prepare()
     one.begin()
@@ -368,10 +368,10 @@ def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
     one.begin()
     journal = allowed.store.journal
     until(lambda: EMPTY in [vm.config for vm in allowed.cluster.vms.values()])
-    lines = undo_pending(journal, allowed.connect(), QuickClock(), node="pve1")
+    lines = undo_vms(journal, allowed.connect(), QuickClock(), node="pve1")
     assert any("could not remove VM 9001 yet: VM 9001 is still restored" in line for line in lines)
     until(lambda: all(mark_of(vm.config) for vm in allowed.cluster.vms.values()))
-    undo_pending(journal, allowed.connect(), QuickClock(), node="pve1")
+    undo_vms(journal, allowed.connect(), QuickClock(), node="pve1")
     assert (allowed.cluster.vms, kinds(allowed)) == ({}, [])
 
 
@@ -400,7 +400,7 @@ def test_the_empty_vm_of_a_restore_that_failed_at_a_crash_is_removed(
     allowed: Site, monkeypatch: Patch
 ) -> None:
     restored_in_vain(allowed, monkeypatch)
-    lines = undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+    lines = undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
     assert (allowed.cluster.vms, kinds(allowed)) == ({}, []), lines
 
 
@@ -422,7 +422,7 @@ def test_a_vm_that_only_looks_like_one_of_a_restore_is_not_changed(
         own = [(f"/vms/{vmid}", subject, "StorageBenchVM") for subject in subjects]
         allowed.cluster.access.acl += own  # the pool is its own proof, beside the rights
     before = dict(vm.config)
-    undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+    undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
     assert allowed.cluster.vms == {vmid: vm}
     assert vm.config == before
 
@@ -433,14 +433,14 @@ def test_the_vm_of_a_restore_that_the_token_does_not_see_is_reported_until_it_is
     vmid = restored_in_vain(allowed, monkeypatch)
     allowed.cluster.pools["bench"].remove(vmid)
     for _ in range(2):
-        lines = undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+        lines = undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
         (line,) = [line for line in lines if f"VM {vmid}" in line]
         assert "is not visible after a restore by pvebench" in line
         assert f"run `qm destroy {vmid}`" in line
         assert allowed.cluster.vms[vmid].config == EMPTY
         assert kinds(allowed) == ["proxmox-vm"]
     del allowed.cluster.vms[vmid]
-    lines = undo_pending(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+    lines = undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
     assert (lines, kinds(allowed)) == ([f"VM {vmid} already gone"], [])
 
 
@@ -477,7 +477,7 @@ def test_the_volume_that_a_killed_move_leaves_is_named(allowed: Site, monkeypatc
     operate(allowed, "move")
     until(lambda: any("-disk-" in volid for volid in volumes.owned(9000)))
     allowed.node.detach()
-    (line,) = undo_pending(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    (line,) = undo_vms(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
     (left,) = volumes.owned(9000)
     assert f"not removed: {left} on pve1, " in line
 
@@ -566,7 +566,7 @@ def test_a_moved_disk_is_freed_with_a_vm_that_a_crash_left(allowed: Site) -> Non
     attach(allowed)
     one = operate(allowed, "move")
     until(lambda: one.look().ended)
-    lines = undo_pending(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    lines = undo_vms(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
     assert lines == ["removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.owned(9000) == []
 
@@ -586,7 +586,7 @@ def test_a_backup_that_runs_at_a_crash_is_removed_before_its_vm(allowed: Site) -
     attach(allowed)
     operate(allowed, "backup")
     until(lambda: bool(allowed.cluster.backups))
-    lines = undo_pending(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
+    lines = undo_vms(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
     assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.archives(9000) == []
     assert kinds(allowed) == []
@@ -626,7 +626,7 @@ def test_a_backup_whose_request_was_on_its_way_at_a_crash_is_removed(allowed: Si
         api.post("/nodes/pve1/vzdump", **sent, remove=0, **{"notes-template": notes(vm.mark)})
         until(lambda: len(allowed.cluster.backups) == 2)
 
-    lines = undo_pending(allowed.store.journal, api, Waits(arrive), node="pve1")
+    lines = undo_vms(allowed.store.journal, api, Waits(arrive), node="pve1")
     assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.archives(9000) == []
 
@@ -636,7 +636,7 @@ def test_a_backup_that_was_never_requested_is_awaited_as_long_as_a_task(allowed:
     assert allowed.node.vm is not None
     api, clock = allowed.connect(), Waits()
     expect_archive(allowed.store.journal, api, allowed.node.vm, "pve1", "local")
-    lines = undo_pending(allowed.store.journal, api, clock, node="pve1")
+    lines = undo_vms(allowed.store.journal, api, clock, node="pve1")
     assert lines[0] == "removed 0 backups of VM 9000 on local"
     assert SEARCH_SECONDS <= clock.waited < SEARCH_SECONDS + 60
     assert kinds(allowed) == []
@@ -667,7 +667,7 @@ def test_a_backup_on_a_storage_that_is_gone_does_not_keep_the_vm(allowed: Site) 
     until(lambda: bool(allowed.cluster.backups))
     _, _, details = next(one for one in allowed.store.journal.pending() if one[1] == KIND)
     allowed.store.journal.open(KIND, {**details, "storage": "deleted"})
-    lines = undo_pending(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
+    lines = undo_vms(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
     assert "on deleted of VM 9000 not checked: the storage is gone" in lines[0]
     assert notes(details["mark"]) in lines[0]
     assert lines[1:] == [
@@ -696,7 +696,7 @@ def test_a_backup_that_waits_for_another_one_keeps_its_record(allowed: Site) -> 
 def test_backups_of_a_vm_that_is_gone_are_named(allowed: Site) -> None:
     details = {"node": "pve1", "vmid": "9000", "storage": "local", "mark": "0" * 32}
     allowed.store.journal.open(KIND, details)
-    (line,) = undo_pending(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    (line,) = undo_vms(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
     assert "backups on local of VM 9000 not checked: the VM is gone" in line
     assert notes("0" * 32) in line
     assert kinds(allowed) == ["remains"]

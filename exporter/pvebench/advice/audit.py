@@ -11,7 +11,6 @@ from typing import Any, Final
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
 from pvebench.advice.sentences import PURPOSES, gain_data, gain_text, ids_text, regression_text
 from pvebench.analysis.difference import JointDifference
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.drivers.proxmox.vm.drive import (
     DIRECT,
     OTHER_VOLUMES,
@@ -27,6 +26,7 @@ from pvebench.drivers.proxmox.vm.drive import (
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.buses import BUSES
 from pvebench.model.definition import configuration_text
+from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
 from pvebench.store.current import Trend
 from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed

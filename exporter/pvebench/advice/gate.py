@@ -13,8 +13,8 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import Final
 
+from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.analysis.case_history import CaseHistory
-from pvebench.analysis.sequential import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import DAY

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pvebench.advice.gate import GateResult, Judged
-from pvebench.analysis.metric_verdict import count_text
-from pvebench.analysis.sequential import LEAST_BEFORE, Decision
+from pvebench.advice.gate_bound import LEAST_BEFORE, Decision
+from pvebench.model.units import count_text
 from pvebench.verdicts.fastest_text import moment_text
 
 EXIT_CODES: Final = {Decision.PASS: 0, Decision.STOP: 1, Decision.UNDECIDED: 10}

@@ -11,10 +11,9 @@ from typing import Any, Final
 from pvebench.advice.packages import NAMES
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import Difference, difference
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Affected, KnownIssue, storage_fact, version_in
-from pvebench.model.units import show_seconds
+from pvebench.model.units import count_text, show_seconds
 from pvebench.store.current import Trend, View
 from pvebench.verdicts.ranking import totals
 

@@ -20,6 +20,7 @@ from pvebench.analysis.noise_patterns import like_hours, spread_out
 from pvebench.analysis.slow_variation import usual_variation
 from pvebench.analysis.step_course import decisive_steps, gain_reason, step_course
 from pvebench.model.judged import Judged
+from pvebench.model.units import count_text
 
 # --- inconclusive verdicts: runs until a verdict ---
 
@@ -49,12 +50,6 @@ def missing_text(history: CaseHistory, apart: Difference) -> str:
         return f"{text}; {apart.before} runs before {why} to rule out {size_text(size)}"
     later = "known" if size > WIDE else f"{size_text(size)} can be ruled out"
     return f"{text}; {later} after {count_text(more, 'more run')}"
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`, `2 switches`."""
-    ending = "es" if noun.endswith("ch") else "s"
-    return f"{count} {noun}{'' if count == 1 else ending}"
 
 
 # --- the verdict ---

@@ -25,14 +25,13 @@ from pvebench.advice.sentences import (
     newest_runs,
 )
 from pvebench.analysis.difference import JointDifference
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options, show, writing
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
 from pvebench.config import Settings, load_pack
 from pvebench.drivers import driver_of, engine_of
 from pvebench.errors import ConfigError
-from pvebench.model.units import show_bytes
+from pvebench.model.units import count_text, show_bytes
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.selection import budgets_of
 from pvebench.store.current import Results, View

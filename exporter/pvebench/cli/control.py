@@ -13,7 +13,7 @@ from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, DriverError, MachineError, NotOwned
 from pvebench.model.ports import REMAINS
-from pvebench.service.selection import locked_store
+from pvebench.service.startup import locked_store
 from pvebench.store.instance_lock import holder_of, stop_holder
 from pvebench.store.journal import StoredJournal
 from pvebench.store.state import StateDirectory

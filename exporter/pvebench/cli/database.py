@@ -13,10 +13,9 @@ from typing import Any
 
 import click
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.cli.selection import results_of, selection_settings
-from pvebench.model.units import format_size
+from pvebench.model.units import count_text, format_size
 from pvebench.runner.reparse import Correction, ReparsedRun, Reparser, UnreadableOutput, can_be_read
 from pvebench.store.backups import backups_of
 from pvebench.store.backups import restore as restore_backup

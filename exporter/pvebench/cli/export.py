@@ -14,7 +14,6 @@ import click
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import advice_lines, heading, newest_runs
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -37,7 +36,7 @@ from pvebench.config import Settings
 from pvebench.errors import StoreError
 from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.model.units import DAY, show_bytes
+from pvebench.model.units import DAY, count_text, show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     PATH,
@@ -31,7 +30,7 @@ from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_text
-from pvebench.model.units import format_size, show_bytes, show_interval, show_seconds
+from pvebench.model.units import count_text, format_size, show_bytes, show_interval, show_seconds
 from pvebench.model.write_cost import AT_MOST, cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled

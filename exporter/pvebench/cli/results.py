@@ -16,7 +16,6 @@ from rich.table import Table
 
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import difference
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     format_option,
@@ -39,6 +38,7 @@ from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
+from pvebench.model.units import count_text
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store.current import Results, View
 from pvebench.store.records import StoredRun

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import columns, format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
@@ -19,7 +18,7 @@ from pvebench.diagnostics.pipeline import fetch
 from pvebench.errors import PipelineError, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.status import State
-from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.units import count_text, show_bytes, show_seconds
 from pvebench.store.current import Results
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import pause_reason_of

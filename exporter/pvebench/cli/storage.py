@@ -12,7 +12,7 @@ from pvebench.drivers import engine_of
 from pvebench.drivers.storages.identity import claim as claim_device
 from pvebench.errors import ConfigError, PvebenchError, VolumeError
 from pvebench.model.volume import Identity, is_same, show
-from pvebench.service.selection import locked_store
+from pvebench.service.startup import locked_store
 from pvebench.store.store import Store
 
 

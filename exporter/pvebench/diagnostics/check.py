@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import engine_of
@@ -15,6 +14,7 @@ from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.drivers.storages.directory import existing
 from pvebench.errors import NoSpace, NotWritable, PvebenchError
+from pvebench.model.units import count_text
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped

@@ -20,7 +20,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.diagnostics.check import findings
 from pvebench.diagnostics.outgoing import Observation, Severity, check_notifications
@@ -37,10 +36,10 @@ from pvebench.errors import PvebenchError
 from pvebench.files import read_own
 from pvebench.metrics import catalog
 from pvebench.model.ports import REMAINS
-from pvebench.model.units import MIB, show_bytes
+from pvebench.model.units import MIB, count_text, show_bytes
 from pvebench.plugins import Registry
 from pvebench.service.housekeeping import EVERY_SECONDS
-from pvebench.service.selection import CHECKED_BYTES
+from pvebench.service.startup import CHECKED_BYTES
 from pvebench.store.backups import backups_of
 from pvebench.store.instance_lock import holder_of
 from pvebench.store.state import WEB_FILE, summarize_store

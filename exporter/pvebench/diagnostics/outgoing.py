@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError
 from pvebench.files import is_open
+from pvebench.model.units import count_text
 from pvebench.notify.delivery import send
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of

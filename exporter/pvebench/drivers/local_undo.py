@@ -20,7 +20,7 @@ UNDO: Final = Registry[Any]("undo", callable, {VM_KIND: "pvebench.drivers.qemu.m
 undoes the entries of all; each storage kind has its own in `storages.KINDS`."""
 
 
-def undo_pending(
+def undo_local(
     journal: Journal, more: Mapping[str, Undo] | None = None, *, instance: str, runtime: Path
 ) -> list[str]:
     """Undo every open change, VMs first, then newest first; return a line about each.

@@ -174,3 +174,9 @@ def show_latency(seconds: float) -> str:
         if abs(seconds) * factor < 999.5:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:,.0f} s"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`, `2 switches`."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{'' if count == 1 else ending}"

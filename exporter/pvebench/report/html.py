@@ -16,11 +16,10 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pvebench import __version__
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.consistency import is_own_share
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
-from pvebench.model.units import show_bytes, show_latency, show_rate
+from pvebench.model.units import count_text, show_bytes, show_latency, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store.current import Trend
 from pvebench.store.records import StoredRun

@@ -1,19 +1,16 @@
-"""Packs, cases, nodes and the store that the settings select."""
+"""Packs and cases that the settings select, with their space and cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pvebench.config import Pack, Settings, load_pack
-from pvebench.drivers import driver_of, engine_of
-from pvebench.drivers.driver import DriverContext, StopClock
+from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, NoSpace, Problem, PvebenchError
-from pvebench.model.ports import Journal, Site
 from pvebench.model.space import NodeStorage, Space, SpaceNeed, unfit
-from pvebench.model.units import MIB, show_bytes
+from pvebench.model.units import show_bytes
 from pvebench.scheduler.pacing import PacedPacks, WriteBudgets, pace
 from pvebench.scheduler.plan import (
     Assignment,
@@ -26,8 +23,7 @@ from pvebench.scheduler.plan import (
 )
 
 if TYPE_CHECKING:
-    from pvebench.store.state import StateDirectory
-    from pvebench.store.store import Store
+    pass
 
 # --- Packs and cases to run.
 
@@ -206,43 +202,3 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
             per_run, measured = stored.writes() if stored else ({}, {})
         wear |= measured
     return pace(assigned, budgets_of(settings), per_run, wear)
-
-
-# --- State directory, database and nodes.
-
-CHECKED_BYTES: Final = 256 * MIB
-"""A smaller database is checked completely at each start, in about a second; a larger one only by
-the service, between two runs."""
-
-
-@contextmanager
-def locked_store(
-    settings: Settings, *, adopt: bool = False
-) -> Iterator[tuple[StateDirectory, Store]]:
-    """Lock the state directory for this process and open its database."""
-    from pvebench.store.state import StateDirectory  # noqa: PLC0415 # `plan` opens no store
-    from pvebench.store.store import Store  # noqa: PLC0415 # `plan` opens no store
-
-    simulated = driver_of(settings.driver).simulated
-    with (
-        StateDirectory(settings.state.absolute(), exclusive=True, adopt=adopt) as state,
-        closing(Store(state.database, simulated=simulated)) as store,
-    ):
-        if state.database.stat().st_size < CHECKED_BYTES:
-            store.check()
-        yield state, store
-
-
-def make_sites(
-    settings: Settings,
-    state: StateDirectory,
-    journal: Journal,
-    clock: StopClock,
-    say: Callable[[str], None],
-) -> list[Site]:
-    """Return the nodes of the settings, after removing leftovers of a crashed run."""
-    engine = engine_of(settings.driver)
-    for line in engine.undo(settings, journal):
-        say(f"cleanup after a crash: {line}")
-    place = DriverContext(runtime=state.runtime, journal=journal, clock=clock, say=say)
-    return engine.sites(settings, place)

@@ -9,10 +9,9 @@ from typing import Final
 
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, Difference, Match, Move, NearbyEvent, derived
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.model.definition import LOADS
 from pvebench.model.judged import Judged
-from pvebench.model.units import show_span
+from pvebench.model.units import count_text, show_span
 
 _FACTS: Final[Mapping[str, str]] = {
     "pve": "pve-manager",

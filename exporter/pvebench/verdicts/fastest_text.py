@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
-from pvebench.analysis.metric_verdict import LEAST_PRESENT, count_text
+from pvebench.analysis.metric_verdict import LEAST_PRESENT
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.model.figures import was_canceled
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
-from pvebench.model.units import show_rate
+from pvebench.model.units import count_text, show_rate
 from pvebench.store.current import View
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.ranking import (

@@ -11,8 +11,9 @@ from typing import Any, Final, Literal
 
 from pvebench.analysis.change import Change, Move, Severity
 from pvebench.analysis.difference import size_text
-from pvebench.analysis.metric_verdict import Verdict, VerdictState, as_ratio, count_text
+from pvebench.analysis.metric_verdict import Verdict, VerdictState, as_ratio
 from pvebench.analysis.performance_index import EnvironmentLevel
+from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
 from pvebench.store.changes import Decision
 from pvebench.verdicts.change_text import BRIEF, brief, issue_text, sentence

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import columns, format_option, read_settings, settings_options, show
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.diagnostics.outgoing import Observation, Severity
 from pvebench.errors import MachineError
-from pvebench.model.units import show_seconds
+from pvebench.model.units import count_text, show_seconds
 from pvebench.store.state import StateDirectory, engine_at, summarize_store
 from pvebench_fleet.fleet_log import CONNECTED, IDLE_SECONDS, SOUND, FleetLog, FleetState
 

@@ -10,7 +10,6 @@ from typing import IO, Any, Final
 
 import click
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.options import (
     PATH,
     output_option,
@@ -20,6 +19,7 @@ from pvebench.cli.options import (
     writing,
 )
 from pvebench.cli.selection import results_of
+from pvebench.model.units import count_text
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet import run_files

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
-from pvebench.model.units import DAY, show_bytes, show_seconds
+from pvebench.model.units import DAY, count_text, show_bytes, show_seconds
 from pvebench.verdicts.change_text import (
     change_of,
     change_text,

@@ -17,7 +17,7 @@ from pvebench.drivers import engine_of
 from pvebench.drivers.driver import DriverContext
 from pvebench.errors import ConfigError
 from pvebench.model.durability import Durability, Sync, Touch
-from pvebench.service.selection import locked_store
+from pvebench.service.startup import locked_store
 from pvebench.service.workers import handle_signals
 from pvebench_lab.durability import probe_of
 

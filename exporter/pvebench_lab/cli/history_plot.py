@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pvebench.analysis.case_history import CaseStep
-from pvebench.analysis.metric_verdict import Verdict, count_text
+from pvebench.analysis.metric_verdict import Verdict
 from pvebench.analysis.step_course import step_course
 from pvebench.model.run import Unit
+from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
 from pvebench.verdicts.change_text import change_text
 from pvebench.verdicts.overall_state import verdict_row

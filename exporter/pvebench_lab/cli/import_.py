@@ -13,13 +13,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.cli.console import make_console
 from pvebench.cli.options import format_option, pairs_of, read_settings, settings_options
 from pvebench.cli.plugin_commands import PluginGroup
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import MAX_NAMED
 from pvebench.model.reference_series import ReferenceSeries
+from pvebench.model.units import count_text
 from pvebench_lab.references.columns import ColumnMapping
 from pvebench_lab.references.delimited import Decimal
 from pvebench_lab.references.library import PUBLISHED, Library, published, read_file

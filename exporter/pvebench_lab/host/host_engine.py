@@ -23,7 +23,7 @@ from pvebench.drivers.linux.host_tools import HostTools, tool_version
 from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
 from pvebench.drivers.local_backends import BackendKind, local_router
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.remote_tools import VolumeFile
 from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.storage_settings import (
@@ -155,7 +155,7 @@ class HostEngine(Engine):
         """Undo the entries of driver `qemu` too, which works with the same storages."""
         more = remote_host.undo(settings.ssh)
         instance = instance_id(settings.state)
-        return undo_pending(journal, more, instance=instance, runtime=settings.runtime)
+        return undo_local(journal, more, instance=instance, runtime=settings.runtime)
 
     def identities(self, settings: HostSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
         functions = remote_host.unidentified(settings) if settings.ssh else identities_of(settings)

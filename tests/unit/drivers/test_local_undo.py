@@ -17,7 +17,7 @@ from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
 from pvebench.drivers.proxmox.containers.container import KIND as NODE_CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
-from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_vms
 from pvebench.drivers.remote_tools import KIND as REMOTE
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, instance_id
@@ -112,7 +112,7 @@ def test_no_damaged_entry_ends_the_cleanup_of_a_cluster(store: Store, kind: str)
     for details in DAMAGED:
         add(store, kind, details)
     api: Any = None  # no entry is complete enough for a request
-    lines = undo_pending(store.journal, api, api, node="pve1")
+    lines = undo_vms(store.journal, api, api, node="pve1")
     lines += undo_containers(store.journal, None, node="pve1")
     assert all("damaged" in line for line in lines)
     assert len(lines) >= len(KEYS) * (kind == PROXMOX_VM)

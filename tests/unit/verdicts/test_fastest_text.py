@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pvebench.analysis.metric_verdict import count_text
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.status import State
+from pvebench.model.units import count_text
 from pvebench.model.workload import Direction
 from pvebench.store.current import Trend
 from pvebench.store.records import Point

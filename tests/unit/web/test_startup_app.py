@@ -10,7 +10,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.service import instance
-from pvebench.service.selection import make_sites
+from pvebench.service.startup import make_sites
 from pvebench.web.server import StartupApp
 from testing import http_client
 from testing.packs import write_pack

@@ -44,7 +44,7 @@ from pvebench.drivers.proxmox.proxmox_settings import (
 from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import mark_of
-from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, find_iso
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, ServerGone
@@ -88,7 +88,7 @@ class ClusterEngine(Engine):
         lines = _undo_containers(settings, journal)
         for node in sorted(nodes):
             api = connect(cluster, node, clock)
-            lines += undo_pending(journal, api, clock, node=node, keep=cluster.keep_volumes)
+            lines += undo_vms(journal, api, clock, node=node, keep=cluster.keep_volumes)
         return lines
 
     def kept(self, journal: Journal) -> list[str]:

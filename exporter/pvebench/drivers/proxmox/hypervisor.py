@@ -25,6 +25,7 @@ from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentClient, AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, node_time, refuse_without_rights
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
+from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import (
     SLOT,
     STORAGE_TYPES,
@@ -35,7 +36,6 @@ from pvebench.drivers.proxmox.vm.drive import (
     test_slots,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
-from pvebench.drivers.proxmox.vm.task_operations import VmOperation
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
@@ -73,7 +73,7 @@ class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
         self._storage_options = StorageOptions(self._api, self._storages)
         self._held = VmVolumes(context, options, self._storage_options.of_new_volume)
         self.targets = OperationTargets()
-        self._operation: VmOperation | None = None
+        self._operation: DiskOperation | None = None
         self._scsihw = self._next_scsihw = ScsiHw.SINGLE
         self._last_status: tuple[float, Mapping[str, Any]] = (0.0, {})
         """Time of the last status request, monotonic seconds, and its response."""
@@ -207,9 +207,9 @@ class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
             log.warning("finding out why the guest is silent failed", reason=error.reason)
         return full
 
-    def operate(self, name: str, target_rate: int) -> VmOperation:
+    def operate(self, name: str, target_rate: int) -> DiskOperation:
         """As `VmFunctions.operate`."""
-        self._operation = VmOperation(
+        self._operation = DiskOperation(
             self._context,
             self._held.the_vm,
             self._disk,

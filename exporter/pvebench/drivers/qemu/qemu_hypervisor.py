@@ -20,7 +20,7 @@ from pvebench.drivers.driver import (
 )
 from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts, total_memory
 from pvebench.drivers.local_backends import BACKENDS, container_of, local_router
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,
@@ -39,8 +39,8 @@ from pvebench.drivers.qemu.block_graph import (
     is_limited,
     objects,
 )
+from pvebench.drivers.qemu.disk_operations import DiskOperation
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, look, read_back
-from pvebench.drivers.qemu.job_operations import DiskOperation
 from pvebench.drivers.qemu.machine import (
     BOOT_SECONDS,
     SWITCH_SECONDS,
@@ -388,7 +388,7 @@ class QemuEngine(Engine):
 
     def undo(self, settings: QemuSettings, journal: Journal) -> list[str]:
         instance = instance_id(settings.state)
-        return undo_pending(journal, instance=instance, runtime=settings.runtime)
+        return undo_local(journal, instance=instance, runtime=settings.runtime)
 
     def identities(self, settings: QemuSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
         functions = identities_of(settings)

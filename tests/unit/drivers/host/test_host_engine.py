@@ -20,7 +20,7 @@ from pvebench.drivers.linux.block_devices import users_of
 from pvebench.drivers.linux.host_tools import HostTools, run_program
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.block import loops_of
@@ -253,7 +253,7 @@ def test_on_a_file_system_that_became_read_only_the_journal_keeps_what_is_left(
         host.shutdown()
     assert "Read-only file system" in logs[0]["reason"]
     assert {kind for _, kind, _ in store.journal.pending()} == {"volume", "scratch"}
-    undo_pending(store.journal, instance="me", runtime=Path(volume.volid).parent)
+    undo_local(store.journal, instance="me", runtime=Path(volume.volid).parent)
     assert store.journal.pending() == []
     assert not list(Path(volume.volid).parent.iterdir())
 

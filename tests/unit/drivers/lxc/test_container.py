@@ -15,7 +15,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe, cpu_seconds
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed
@@ -261,7 +261,7 @@ def test_the_undo_touches_only_what_carries_our_mark_and_our_id(tmp_path: Path) 
         store.journal.open(container.ROOT_KIND, {"path": str(path)})
         store.journal.open(container.KIND, {"name": path.name, "volume": str(tmp_path / "none")})
     undo = {container.KIND: container.undo_container, container.ROOT_KIND: undo_root}
-    lines = undo_pending(store.journal, undo, instance=OWN, runtime=tmp_path)
+    lines = undo_local(store.journal, undo, instance=OWN, runtime=tmp_path)
     assert (ours.exists(), others.exists(), plain.exists()) == (False, True, True)
     assert sum("another instance created it" in line for line in lines) == 2
     assert store.journal.pending() == []

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.local_undo import UNDO, undo_pending
+from pvebench.drivers.local_undo import UNDO, undo_local
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import CONSOLE, QemuMachine
@@ -59,7 +59,7 @@ def start() -> Iterator[Start]:
 
 
 def undo(store: Store, runtime: Path) -> list[str]:
-    return undo_pending(store.journal, instance=OWN, runtime=runtime)
+    return undo_local(store.journal, instance=OWN, runtime=runtime)
 
 
 def test_a_vm_of_this_state_directory_is_ended_and_its_directory_removed(

@@ -8,7 +8,7 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.kinds import DirSettings
@@ -125,7 +125,7 @@ def test_a_journal_that_came_from_elsewhere_removes_nothing_of_its_first_owner(
     store.journal.open(SCRATCH, {"path": str(scratch)})
     instance = "0123456789abcdef"
     undo = {SCRATCH: undo_scratch}
-    lines = undo_pending(store.journal, undo, instance=instance, runtime=tmp_path)
+    lines = undo_local(store.journal, undo, instance=instance, runtime=tmp_path)
     assert (volume.exists(), scratch.exists()) == (stays, stays)
     assert all(("not changed: another instance created it" in line) == stays for line in lines)
     assert store.journal.pending() == []  # said once

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import Storage, pool_options
 from pvebench.errors import NoSpace, VolumeError
@@ -175,10 +175,10 @@ def test_nothing_stays_after_the_end_even_if_udev_is_late(node: Node, store: Sto
 
 def test_a_killed_run_is_undone_by_the_next_start(node: Node, store: Store) -> None:
     storage(store).create(scenario())
-    lines = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    lines = undo_local(store.journal, instance=OWNER, runtime=node.folder)
     assert lines == [f"removed dataset {NAME}"]
     assert node.names() == set()
-    again = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    again = undo_local(store.journal, instance=OWNER, runtime=node.folder)
     assert again == []
 
 
@@ -190,11 +190,11 @@ def test_a_dataset_of_a_pool_that_is_not_imported_stays_in_the_journal(
     known = dict(node.load()["known"])
     node.state["known"] = {}
     node.save()
-    (line,) = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    (line,) = undo_local(store.journal, instance=OWNER, runtime=node.folder)
     assert "ZFS has no dataset tank/bench" in line
     node.load()["known"] = known
     node.save()
-    lines = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    lines = undo_local(store.journal, instance=OWNER, runtime=node.folder)
     assert (lines, node.names()) == ([f"removed dataset {NAME}"], set())
 
 
@@ -250,7 +250,7 @@ def test_what_others_own_or_use_is_left_alone(
     node.save()
     with pytest.raises(VolumeError, match=reason):
         zfs.remove(volume)
-    (line,) = undo_pending(store.journal, instance=OWNER, runtime=node.folder)
+    (line,) = undo_local(store.journal, instance=OWNER, runtime=node.folder)
     assert "will be retried" in line
     with pytest.raises(VolumeError, match=reason):
         zfs.create(scenario())

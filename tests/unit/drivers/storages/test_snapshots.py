@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pvebench.drivers.storages.qemu_img as images
-from pvebench.drivers.local_undo import undo_pending
+from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import directory, own_files
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import NoSpace, VolumeError
@@ -184,7 +184,7 @@ def test_a_death_at_any_step_leaves_nothing_once_the_journal_is_undone(
                 break
         assert len(calls) >= deaths
         assert place.files()
-        undo_pending(place.store.journal, instance=INSTANCE, runtime=place.path.parent / "run")
+        undo_local(place.store.journal, instance=INSTANCE, runtime=place.path.parent / "run")
         assert place.files() == []
         assert not place.store.journal.pending()
         place.storage._levels.clear()  # as after a start

@@ -39,7 +39,7 @@ _LOCK_SECONDS: Final = 60.0
 """Maximum wait for a backup or snapshot before its VM is left to a later attempt, seconds."""
 
 
-def undo_pending(
+def undo_vms(
     journal: Journal,
     api: Api,
     clock: Clock,

@@ -15,7 +15,7 @@ from pvebench.drivers.proxmox.vm.archives import try_to_remove
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, test_slots, unused_volumes, volume_name
-from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_vms
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import (
     NodeContext,
@@ -333,7 +333,7 @@ class VmVolumes:
         self._tidied = self._clock.monotonic()
         try_to_remove(self._journal, self._api, self._clock, self.vm)
         node, keep = self._context.node, self._options.keep
-        lines = undo_pending(
+        lines = undo_vms(
             self._journal,
             self._api,
             self._clock,
@@ -400,7 +400,7 @@ class VmVolumes:
         def concerns(vmid: int) -> bool:
             return vmid == own or not further
 
-        lines = undo_pending(
+        lines = undo_vms(
             self._journal,
             self._api,
             clock,

@@ -42,7 +42,7 @@ _STOPPABLE: Final = frozenset(COPIES)
 """Operations that Proxmox undoes if their task is stopped."""
 
 
-class VmOperation:
+class DiskOperation:
     """`model.ports.Operation` of a node.
 
     Args:
