@@ -98,10 +98,14 @@ def soon(rng: Random, kind: str, ratio: float, a_day: float) -> tuple[bool, bool
         if kind == "usual"
         else unchanged(kind, rng, at + 2 * SOON, a_day)
     ).changed(at, ratio)
-    within = [series.until(at + runs) for runs in range(SOON, 2, -1)]
-    reported = any(_worse(part, at, len(part.logs))[0] for part in within)
-    doubted = any(ask(part).states[0] == "possibly_slower" for part in within)
-    return reported or doubted, reported, all(_worse(series, at, at + 2 * SOON))
+    return *_within(series, at), all(_worse(series, at, at + 2 * SOON))
+
+
+def _within(series: Series, at: int) -> tuple[bool, bool]:
+    """Return whether a loss is possibly slower or reported within 10 runs, and reported."""
+    parts = [series.until(at + runs) for runs in range(SOON, 2, -1)]
+    reported = any(_worse(part, at, len(part.logs))[0] for part in parts)
+    return reported or any(ask(part).states[0] == "possibly_slower" for part in parts), reported
 
 
 def soon_rows(setup: Setup) -> Iterator[Row]:
@@ -130,21 +134,22 @@ EVERY_RATIO: Final = ((0.9, 0.75), (0.8, 0.92), (0.5, 0.99))
 SOON_RATES: Final = (1, 4, 24, 48)
 
 
-def soon_of_kind(rng: Random, kind: str, ratio: float, a_day: float) -> bool:
-    """Return whether a loss within a kind of noise is reported within 10 runs."""
+def soon_of_kind(rng: Random, kind: str, ratio: float, a_day: float) -> tuple[bool, bool]:
+    """Return `_within` of a loss within a kind of noise."""
     at = int(rng.integers(60, 200))
-    series = unchanged(kind, rng, at + SOON, a_day).changed(at, ratio)
-    return any(_worse(series, at, at + runs)[0] for runs in range(SOON, 2, -1))
+    return _within(unchanged(kind, rng, at + SOON, a_day).changed(at, ratio), at)
 
 
-def slow_latency(rng: Random, kind: str, a_day: float) -> bool:
+def slow_latency(rng: Random, kind: str, a_day: float) -> tuple[bool]:
     """Return whether a p99 latency × 1.2 is reported within 10 runs; throughput is unchanged."""
     at = int(rng.integers(60, 200))
     series = unchanged(kind, rng, at + SOON, a_day)
     latency = replace(series, logs=-series.logs).changed(at, 1.2)
-    return any(
-        ask_latency(series.until(at + runs), latency.until(at + runs), since=at - SINCE)
-        for runs in range(SOON, 2, -1)
+    return (
+        any(
+            ask_latency(series.until(at + runs), latency.until(at + runs), since=at - SINCE)
+            for runs in range(SOON, 2, -1)
+        ),
     )
 
 
@@ -158,23 +163,33 @@ def every_rows(setup: Setup) -> Iterator[Row]:
             for a_day in SOON_RATES
             if kind not in MODES and a_day >= LEAST_RATES.get(kind, 0)
         }
-        title = f"{name}, {len(KINDS) - len(MODES)} kinds: reported within {SOON} runs"
-        row = share_row(title, _of(hits), least=least)
-        rates = [f"{np.mean(_of(hits, a_day=a_day)):.0%} at {a_day}" for a_day in SOON_RATES]
-        rare = [kind for kind in KINDS if np.mean(_of(hits, kind) or [1]) < 0.5]
-        less = f"; less than half: {', '.join(rare)}" if rare else ""
-        yield Row(row.name, f"{row.measured}: {', '.join(rates)} a day{less}", row.aim, row.good)
+        title = f"{name}, {len(KINDS) - len(MODES)} kinds:"
+        yield _every_row(f"{title} reported within {SOON} runs", hits, least)
+        if sample is soon_of_kind:
+            seen = {key: [(doubted,) for doubted, _ in pairs] for key, pairs in hits.items()}
+            yield _every_row(f"{title} the same, or possibly slower", seen, None)
+
+
+def _every_row(
+    name: str, hits: Mapping[tuple[str, int], Sequence[tuple[bool, ...]]], least: float | None
+) -> Row:
+    """Return how often something is so, at each rate, and in which kinds it rarely is."""
+    row = share_row(name, _of(hits), least=least)
+    rates = [f"{np.mean(_of(hits, a_day=a_day)):.0%} at {a_day}" for a_day in SOON_RATES]
+    rare = [kind for kind in KINDS if np.mean(_of(hits, kind) or [1]) < 0.5]
+    less = f"; less than half: {', '.join(rare)}" if rare else ""
+    return Row(row.name, f"{row.measured}: {', '.join(rates)} a day{less}", row.aim, row.good)
 
 
 def _of(
-    hits: Mapping[tuple[str, int], Sequence[bool]], kind: str = "", a_day: int = 0
+    hits: Mapping[tuple[str, int], Sequence[tuple[bool, ...]]], kind: str = "", a_day: int = 0
 ) -> list[bool]:
-    """Return the results of a kind of noise, of a rate, or all."""
+    """Return the last of the results of a kind of noise, of a rate, or all."""
     return [
         hit
         for (noise, rate), results in hits.items()
         if kind in ("", noise) and a_day in (0, rate)
-        for hit in results
+        for *_, hit in results
     ]
 
 

@@ -8,24 +8,25 @@ level are typical of the case and not reported as changes.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvebench.analysis.arrays import Flags, Matrix, Places, np
+from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.difference import two_sided
 from pvebench.analysis.levels import AROUND, MAD_TO_SIGMA, SCALE_RUNS, TINY, Cleaned, cleaned
-from pvebench.analysis.noise_patterns import first_days, without_hours
+from pvebench.analysis.noise_patterns import ALIKE, first_days, without_hours
 from pvebench.analysis.window_scan import (
     LAG,
     LEAST,
     WINDOW,
-    Before,
     Shifted,
     before_each,
     blocks_of,
     longest_strays,
 )
+from pvebench.model.units import DAY
 
 # --- return to the level before the last step, even if the runs between are noisy ---
 
@@ -33,16 +34,12 @@ LONG: Final = 14
 """Number of latest runs at the earlier level: longer than a pause between two bursts of load."""
 NEARER: Final = 0.85
 """Minimum share of them that is closer to the earlier level than to the one after the step."""
-WITHIN: Final = 0.35
-"""Maximum distance of their median from the earlier level, as a share of the step."""
 APART: Final = 2.0
 """Minimum size of the step in scales of the earlier runs, so that single runs are separable."""
 BY_CHANCE: Final = 3e-8
 """p-value of so many runs, each one scale away, at the level after the step."""
 SHORTEST: Final = 3
 """Minimum runs between a step and the return."""
-RECOVERY_WINDOW: Final = 80
-"""Runs before the step that estimate the scale."""
 
 
 def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -> Flags:
@@ -62,13 +59,13 @@ def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -
     first = at + SHORTEST
     if len(runs) < first + LONG + LAG:
         return returned
-    earlier = runs[max(since, at - RECOVERY_WINDOW) : at]
+    earlier = runs[max(since, at - WINDOW) : at]
     scale = MAD_TO_SIGMA * float(np.median(np.abs(earlier - level)))
     if abs(effect) < APART * max(scale, TINY):
         return returned
     away = np.lib.stride_tricks.sliding_window_view(runs[first:], LONG) - level
     near = np.mean(np.abs(away) < abs(effect) / 2, axis=-1) >= NEARER
-    middle = np.abs(np.median(away, axis=-1)) < WITHIN * abs(effect)
+    middle = np.abs(np.median(away, axis=-1)) < ALIKE * abs(effect)
     returned[first + LONG - 1 + LAG :] = (near & middle)[:-LAG]
     return returned
 
@@ -93,10 +90,12 @@ LEAST_AFTER: Final = 6
 """Minimum runs after a step: five slow runs of one day are not a step."""
 MOST_AFTER: Final = 9
 """Runs after a step that always suffice, however long the level was left before."""
-ALIKE: Final = 0.35
-"""Share of a shift within which two levels are equal."""
 SMALLEST: Final = 0.01
 """Minimum shift, as a logarithm."""
+FIRST_DAY: Final = 12
+"""Minimum runs of the first day, from which a shift is possible before the hours recur …"""
+CLEARLY: Final = 3.0
+"""… and the minimum gap between all runs before and after it, in scales of that day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,6 @@ class ChangePoint:
         effect: size of the shift when it was detected.
         p_value: probability of such a shift by chance.
         before: level before it.
-        back: whether the case had the level after it before.
     """
 
     index: int
@@ -117,7 +115,6 @@ class ChangePoint:
     effect: float
     p_value: float
     before: float
-    back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,32 +146,31 @@ class LevelScan:
         # Blocks begin at the same runs whenever a history is scanned, so that the result is equal.
         first = since // BLOCK * BLOCK
         steps = [step for step in known if step.seen < first]
-        doubts: list[ChangePoint] = []
-        for block in range(first, len(self._values), BLOCK):
-            self._scan(block, steps, doubts)
-        return Scanned(tuple(steps), doubts[0] if doubts else None)
+        if len(self._values) <= first_days(self._times):
+            return Scanned((), in_first_days(self._values, self._times))
+        doubts = [self._scan(block, steps) for block in range(first, len(self._values), BLOCK)]
+        return Scanned(tuple(steps), doubts[-1] if doubts else None)
 
-    def _scan(self, block: int, steps: list[ChangePoint], doubts: list[ChangePoint]) -> None:
-        """Add the steps that the runs of a block reveal."""
+    def _scan(self, block: int, steps: list[ChangePoint]) -> ChangePoint | None:
+        """Add the steps that the runs of a block reveal; return a possible one at the last run."""
         begin = max(block, LEAST, first_days(self._times))
         end = min(block + BLOCK, len(self._values))
         cut = max(0, block - CONTEXT)
         while begin < end:
-            point = self._within(steps, cut, begin, end, doubts)
-            if point is None:
-                return
+            point, certain = self._within(steps, cut, begin, end)
+            if point is None or not certain:
+                return point
             steps.append(point)
             begin = point.seen + 1
+        return None
 
     def _within(
-        self,
-        steps: Sequence[ChangePoint],
-        context: int,
-        begin: int,
-        end: int,
-        doubts: list[ChangePoint],
-    ) -> ChangePoint | None:
-        """Return the first step that one of the runs from `begin` to before `end` reveals."""
+        self, steps: Sequence[ChangePoint], context: int, begin: int, end: int
+    ) -> tuple[ChangePoint | None, bool]:
+        """Return the first step that one of the runs from `begin` to before `end` reveals.
+
+        Also return whether it is certain; a possible step is one at the latest run.
+        """
         runs = self._without_hours(steps, context, min(end + AROUND, len(self._values)))
         cut = max(context, steps[-1].index - BEHIND if steps else 0)
         steps = [_moved(step, -cut) for step in steps if step.index >= cut]
@@ -184,14 +180,15 @@ class LevelScan:
         past, last = _Past(clean, start, steps), len(self._values) - 1 - cut
         blocks = blocks_of(clean, before, start, past.again)
         if not len(blocks.now):
-            return None
+            return None, False
         early = blocks.clearest()
         worth = (early.score >= (SURE_BACK if steps else SURE)) | past.again
         worth[last:] |= early.score[last:] >= DOUBT
         candidates = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
         if not len(candidates):
-            return None
-        usual = _least_after(clean, before)
+            return None, False
+        # Longer than any recent departure from the level.
+        usual = np.clip(longest_strays(clean, before, RECENT) + 2, LEAST_AFTER, MOST_AFTER)
         sure = blocks.that_last(usual).clearest()
         for run in candidates.tolist():
             point, certain = past.judge(run, sure, early, int(usual[run]))
@@ -199,11 +196,9 @@ class LevelScan:
                 # Later runs must not matter, so that a history always has the same steps.
                 then = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
                 point, _ = then.judge(run, sure, early, int(usual[run]))
-            if point is not None and certain:
-                return _moved(point, cut)
-            if point is not None and run == last:
-                doubts.append(_moved(point, cut))
-        return None
+            if point is not None and (certain or run == last):
+                return _moved(point, cut), certain
+        return None, False
 
     def _without_hours(self, steps: Sequence[ChangePoint], begin: int, end: int) -> Matrix:
         """Return the runs from `begin` to before `end` without the effects of their hour."""
@@ -227,19 +222,17 @@ class _Past:
     ) -> tuple[ChangePoint | None, bool]:
         """Return the step that the run reveals, and whether it is confirmed."""
         if self.again[run]:
-            point = self._step(run, LONG, early, back=True)
+            point = self._step(run, LONG, early)
             return point and replace(point, p_value=min(point.p_value, BY_CHANCE)), True
         back = self._was_there(run, early)
-        which = sure
-        certain = sure.score[run] >= SURE
-        if back and early.score[run] >= SURE_BACK and early.block[run] >= min(after, LEAST_AFTER):
-            which, certain = (sure, True) if certain else (early, early.block[run] >= after)
+        which, certain = sure, bool(sure.score[run] >= SURE)
         if not certain:
             which = early
-        step = self._step(run, int(which.block[run]), which, back=back)
-        return step, certain and step is not None
+            certain = back and early.score[run] >= SURE_BACK and early.block[run] >= after
+        step = self._step(run, int(which.block[run]), which)
+        return step, bool(certain) and step is not None
 
-    def _step(self, run: int, block: int, which: Shifted, *, back: bool) -> ChangePoint | None:
+    def _step(self, run: int, block: int, which: Shifted) -> ChangePoint | None:
         """Return the step to the latest runs; None if it is too small."""
         index = self._place(run, block)
         before = self._level(self._start, index)
@@ -253,7 +246,6 @@ class _Past:
             effect=effect,
             p_value=float(two_sided(which.score[run], math.inf)),
             before=before,
-            back=back,
         )
 
     def _level(self, start: int, end: int) -> float:
@@ -284,10 +276,27 @@ class _Past:
         return int(places[np.argmax((new - old) ** 2 * left * (total - left))])
 
 
-def _least_after(clean: Cleaned, before: Before) -> Places:
-    """Return the minimum duration of a step: longer than any recent departure from the level."""
-    usual: Places = np.clip(longest_strays(clean, before, RECENT) + 2, LEAST_AFTER, MOST_AFTER)
-    return usual
+def in_first_days(values: Matrix, times: Sequence[float]) -> ChangePoint | None:
+    """Return a possible shift at the latest runs, beyond all that a day or more before it shows.
+
+    Hours of the day that have not recurred yet may explain smaller shifts.
+    """
+    day, last = bisect_left(times, times[0] + DAY), len(values) - LEAST_AFTER
+    if day < FIRST_DAY or last < day:
+        return None
+    level = float(np.median(values[:day]))
+    scale = max(TINY, MAD_TO_SIGMA * float(np.median(np.abs(values[:day] - level))))
+    away = (values - level) / scale
+    away *= np.sign(np.median(away[last:]))
+    after = np.minimum.accumulate(away[::-1])[::-1][day : last + 1]
+    gaps = after - np.maximum.accumulate(away)[day - 1 : last]
+    index = day + int(np.argmax(gaps))
+    if gaps.max() < CLEARLY:
+        return None
+    effect, chance = float(np.median(values[index:])) - level, two_sided(gaps.max(), math.inf)
+    return ChangePoint(
+        index=index, seen=len(values) - 1, effect=effect, p_value=float(chance), before=level
+    )
 
 
 def _moved(step: ChangePoint, by: int) -> ChangePoint:

@@ -69,28 +69,16 @@ def without_hours(
 ) -> Matrix:
     """Return the runs without the effect of their hour, estimated from the runs before each.
 
+    The runs of an hour of a day count once: neighboring runs agree anyway. An effect is as certain
+    as the days agree. The first days are estimated with the day after them.
+
     Args:
         values: [runs] logarithms, oldest first.
         times: when they ended, seconds since the epoch, UTC.
         steps: (index, effect) of known steps, which are not effects of hours.
     """
-    corrected: Matrix = values - hour_effects(values, times, steps)
-    return corrected
-
-
-def hour_effects(
-    values: Matrix, times: Sequence[float], steps: Sequence[tuple[int, float]] = ()
-) -> Matrix:
-    """Return the effect of its hour on each run, estimated from the runs before it.
-
-    The runs of an hour of a day count once: neighboring runs agree anyway. An effect is as certain
-    as the days agree. The first days are estimated with the day after them.
-
-    Args:
-        values, times, steps: as for `without_hours`.
-    """
     if not spread_out(times):
-        return np.zeros(len(values))
+        return values.copy()
     ended = np.asarray(times, dtype=float)
     until = _from_the_week(values, ended, steps)
     starts = np.flatnonzero(np.diff(ended // HOUR, prepend=-1.0))
@@ -99,8 +87,8 @@ def hour_effects(
     old, known = np.searchsorted(ended[starts], days).tolist()
     away = np.add.reduceat(until, starts) / counts
     cells = _Cells(hours_of_week(ended[starts]), away, old, known)
-    found: Matrix = np.repeat(cells.effects(), counts)
-    return found
+    corrected: Matrix = values - np.repeat(cells.effects(), counts)
+    return corrected
 
 
 def _from_the_week(values: Matrix, ended: Matrix, steps: Sequence[tuple[int, float]]) -> Matrix:

@@ -74,19 +74,10 @@ def decisive_steps(steps: Sequence[CaseStep], accepted: Collection[CaseStep]) ->
 
 def gain_reason(history: CaseHistory, steps: Sequence[CaseStep], step: CaseStep) -> str:
     """Return why the improvement after a step is implausible; empty: it is plausible."""
-    if step.effect <= 0 or step_course(steps, step).back:
+    # Runs of other programs have no labels; software may become any number of times faster.
+    if step.effect <= 0 or step_course(steps, step).back or not history.labels:
         return ""
-    base = steps[0].left if step in steps else step.left
-    return too_good(history, step.reached - base)
-
-
-def too_good(history: CaseHistory, effect: float) -> str:
-    """Return why an improvement is implausible; empty if it is plausible, or of foreign runs.
-
-    Runs of other programs have no labels; software may become any number of times faster.
-    """
-    if not history.labels:
-        return ""
+    effect = step.reached - (steps[0].left if step in steps else step.left)
     durable = history.figure.more_is_better and history.labels.get("durable") == "yes"
     if history.figure.kind == "speed" and durable and effect > DURABLE_GAIN:
         return (

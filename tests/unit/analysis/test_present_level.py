@@ -187,3 +187,27 @@ def test_the_interval_of_a_size_includes_slow_variation(kind: str) -> None:
         ]
     assert len(held) >= 20
     assert np.mean(held) >= 0.7
+
+
+def first_days(name: str, ratio: float) -> Series:
+    """Return 48 runs a day, before their hours recur: an upgrade after 50, a change after 90."""
+    rng = stream(name)
+    times = clock(rng, 100, 48)
+    return Series(times, independent(rng, times)).changed(90, ratio).upgraded(50)
+
+
+@pytest.mark.parametrize(("ratio", "state"), [(0.5, "possibly_slower"), (2.0, "possibly_faster")])
+def test_a_large_change_in_the_first_days_is_possible_only(ratio: float, state: str) -> None:
+    series = first_days("first days", ratio)
+    answers = [ask(series.until(runs)) for runs in range(96, 101)]
+    assert {answer.states[0] for answer in answers} == {state}
+    assert not any(answer.red or answer.changes for answer in answers)
+
+
+def test_what_a_day_has_shown_is_no_change_in_the_first_days() -> None:
+    """A backup of 12 hours each night takes half, and one more takes the same at noon."""
+    rng = stream("seen before")
+    times = clock(rng, 100, 48)
+    night = (np.arange(100) % 48 >= 24) & (np.arange(100) < 90)
+    logs = independent(rng, times) + np.log(0.5) * (night | (np.arange(100) >= 92))
+    assert "possibly" not in ask(Series(times, logs)).states[0]
