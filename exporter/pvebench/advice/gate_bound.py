@@ -16,6 +16,8 @@ LEAST_BEFORE: Final = 20
 LEAST_AFTER: Final = 2
 _PRIOR: Final = 4
 """Weight, in values, of the assumption that nothing changed, in the predicted time."""
+_MOSTLY: Final = 0.75
+"""Share of the room for half of an interval: the noise of its middle takes the rest."""
 MOST_ROUNDS: Final = 500
 """Limit of the predicted values."""
 
@@ -38,6 +40,7 @@ class Bound:
         low, high: its interval; both NaN: too few values.
         before, after: number of values on both sides.
         more: further values until a decision, if the loss stays the same; None: unknown.
+        enough: values on each side that decide, where further values after cannot; None: unknown.
     """
 
     loss: float = math.nan
@@ -47,6 +50,7 @@ class Bound:
     after: int
     decision: Decision = Decision.UNDECIDED
     more: int | None
+    enough: int | None = None
 
 
 def bound(
@@ -70,6 +74,8 @@ def bound(
     elif -apart.low < limit:
         decision = Decision.PASS
     undecided = decision is Decision.UNDECIDED
+    # Early estimates of many series exaggerate: the largest decides when the last one ends.
+    room = abs(limit + apart.effect * counts[1] / (counts[1] + _PRIOR))
     return Bound(
         loss=-math.expm1(apart.effect),
         low=-math.expm1(apart.high),
@@ -77,7 +83,8 @@ def bound(
         before=counts[0],
         after=counts[1],
         decision=decision,
-        more=_more(apart, limit, chance) if undecided else 0,
+        more=_more(apart, room, chance) if undecided else 0,
+        enough=on_each_side(apart, room, chance) if undecided else None,
     )
 
 
@@ -86,10 +93,15 @@ def _spent(chance: float, count: int) -> float:
     return chance / (count * (count - 1))
 
 
-def _more(apart: Difference, limit: float, chance: float) -> int | None:
-    """Return the further values until the interval ends at the limit."""
-    # Early estimates of many series exaggerate: the largest decides when the last one ends.
-    room = abs(limit + apart.effect * apart.after / (apart.after + _PRIOR))
+def _more(apart: Difference, room: float, chance: float) -> int | None:
+    """Return the further values after until half of the interval is less than `room`."""
     counts = range(apart.after + 1, MOST_ROUNDS)
     enough = (n for n in counts if apart.reach(apart.before, n, _spent(chance, n)) < room)
     return next((n - apart.after for n in enough), None)
+
+
+def on_each_side(apart: Difference, room: float, chance: float) -> int | None:
+    """Return the values before, and as many after, that mostly decide with so much room."""
+    counts = range(LEAST_BEFORE, MOST_ROUNDS)
+    enough = (n for n in counts if apart.reach(n, n, _spent(chance, n)) < _MOSTLY * room)
+    return next(enough, None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pvebench.advice.gate import GateResult, Judged
-from pvebench.advice.gate_bound import LEAST_BEFORE, Decision
+from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision
 from pvebench.model.units import count_text
 from pvebench.verdicts.fastest_text import moment_text
 
@@ -99,10 +99,23 @@ def _until(result: GateResult, now: datetime) -> str:
             f"Measure first: {count_text(least.before, 'run')} before; {LEAST_BEFORE} are needed."
         )
     if result.wait is None:
-        return "When it will be decided is unknown: the loss is too near to the tolerance."
+        return _limit(least.before, [judged.bound for judged in (result.back or result).groups])
     first, last = (moment_text(now + timedelta(seconds=one), now) for one in result.wait)
     when = f"about {first}" if first == last else f"between {first} and {last}"
     return f"Expected decision: {when}, if the loss stays the same."
+
+
+def _limit(before: int, bounds: Sequence[Bound]) -> str:
+    """Return what limits the groups that more runs after the upgrade do not decide."""
+    limited = [bound for bound in bounds if bound.more is None]
+    enough = [bound.enough for bound in limited if bound.enough is not None]
+    if len(enough) < len(limited) or max(enough) <= before:
+        return "When it will be decided is unknown: the loss is too near to the tolerance."
+    return (
+        f"More runs cannot decide: the {count_text(before, 'run')} before are too few. With this "
+        f"loss, about {max(enough)} before and as many after do; until then, add peers or raise "
+        "the tolerance."
+    )
 
 
 def gate_data(result: GateResult, now: datetime) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from pvebench.advice.gate import CHANCE, TOLERANCE
+from pvebench.advice.gate_bound import on_each_side
 from pvebench.advice.packages import NAMES
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import Difference, difference
@@ -17,8 +19,6 @@ from pvebench.model.units import count_text, show_seconds
 from pvebench.store.current import Trend, View
 from pvebench.verdicts.ranking import totals
 
-SIZE: Final = 0.1
-"""Relative change that a baseline should make detectable."""
 LEAST_RUNS: Final = 4
 """Minimum runs to estimate the noise of a case."""
 _ORIGIN: Final = "0"
@@ -68,12 +68,11 @@ class CaseNeed:
 
     Attributes:
         runs: in the current environment.
-        needed: for a change of SIZE; None: no practical number, or noise unknown.
+        needed: to decide on it in the gate; None: no practical number, or noise unknown.
         size: smallest change that `runs` runs on each side show; None: noise unknown.
         seconds: time until the needed runs at the current interval; 0: available.
     """
 
-    key: str
     name: str
     runs: int
     needed: int | None
@@ -202,9 +201,8 @@ def _need(key: str, case: Definition, view: View, runs: int) -> CaseNeed:
     trend = view.trends.get(key, Trend())
     values = totals(trend) if trend.points else ()
     enough = len(values) >= LEAST_RUNS and min(values) > 0
-    needed = runs_needed(values, SIZE) if enough else None
+    needed = runs_needed(values) if enough else None
     return CaseNeed(
-        key=key,
         name=case.name,
         runs=runs,
         needed=needed,
@@ -222,27 +220,17 @@ def _interval(key: str, trend: Trend, view: View) -> float:
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
 
 
-# --- Runs that a case needs before an upgrade, so that a change of a given size is significant
-
-MIN_SIDE: Final = 7
-"""Minimum runs on each side of the upgrade."""
-MAX_SIDE: Final = 500
-"""Beyond so many runs on each side, more runs are no practical way to the answer."""
-
-
-def runs_needed(values: Sequence[float], size: float) -> int | None:
-    """Return the runs on each side of an upgrade that make a change of `size` significant.
+def runs_needed(values: Sequence[float]) -> int | None:
+    """Return the runs on each side of an upgrade with which the gate decides on a case alone.
 
     Args:
         values: positive results of one environment, oldest first; at least four.
-        size: relative change, 0.1 for 10%.
 
     Returns:
-        None: more than MAX_SIDE.
+        None: too many.
     """
-    apart, least = _halves(values), math.log1p(size)
-    enough = (n for n in range(MIN_SIDE, MAX_SIDE + 1) if apart.reach(n, n) <= least)
-    return next(enough, None)
+    # From its tolerance, no loss and one of twice the tolerance are at least this far.
+    return on_each_side(_halves(values), -math.log1p(-TOLERANCE), CHANCE / 4)
 
 
 def detectable(values: Sequence[float], runs: int) -> float:
@@ -322,7 +310,7 @@ def _fix_text(expected: Expected) -> str:
 
 
 def baseline_lines(outlook: Outlook) -> Iterator[str]:
-    """Yield what the baseline can show after the upgrade, and what is missing."""
+    """Yield how far the baseline suffices for the gate without peers, and what is missing."""
     cases = outlook.baseline
     if not cases:
         yield "Baseline: none. Measure first: without results, no change can be detected."
@@ -330,13 +318,13 @@ def baseline_lines(outlook: Outlook) -> Iterator[str]:
     needs = [(case, case.needed) for case in cases if case.needed is not None]
     short = [case for case, needed in needs if case.runs < needed]
     total = count_text(len(cases), "case")
-    yield f"Baseline: {len(needs) - len(short)} of {total} can show a change of {SIZE:.0%} or more."
+    enough, gate = len(needs) - len(short), f"the gate (tolerance {TOLERANCE:.0%})"
+    yield f"Baseline: {enough} of {total} can be decided by {gate}, with as many runs after."
     if short:
         longest = max(short, key=lambda case: case.seconds)
         yield (
             f"Measure {show_seconds(longest.seconds) if longest.seconds else 'some cycles'} more "
-            f"to see {SIZE:.0%} in "
-            f"{count_text(len(short), 'more case')}; the last is {longest.name} "
+            f"to decide {count_text(len(short), 'more case')}; the last is {longest.name} "
             f"({longest.runs} of {longest.needed} runs)."
         )
     yield from _unready_lines([case for case in cases if case.needed is None])
@@ -346,7 +334,7 @@ def _unready_lines(cases: Sequence[CaseNeed]) -> Iterator[str]:
     if noisy := [case for case in cases if case.size is not None]:
         worst = max(noisy, key=lambda case: case.size or 0.0)
         count = count_text(len(noisy), "case")
-        yield f"Too noisy for {SIZE:.0%}: {count}, such as {worst.name}; raise `runtime`."
+        yield f"Too noisy for the gate: {count}, such as {worst.name}; raise `runtime`."
     if unknown := len(cases) - len(noisy):
         yield f"Noise unknown, too few runs: {count_text(unknown, 'case')}."
 

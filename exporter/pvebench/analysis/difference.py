@@ -115,6 +115,7 @@ class Difference:
         before, after: number of runs on both sides.
         level: of the runs before.
         fixed: part of half of the interval that further runs do not reduce.
+        likeness: number of runs that say as much as one independent run.
     """
 
     effect: float
@@ -125,6 +126,7 @@ class Difference:
     after: int
     level: float
     fixed: float = 0.0
+    likeness: float = 1.0
 
     @property
     def excluded(self) -> float:
@@ -143,7 +145,8 @@ class Difference:
     def reach(self, before: int, after: int, chance: float = CHANCE) -> float:
         """Return half of the interval that so many runs on both sides have."""
         error = self.spread * math.sqrt(1 / before + 1 / after)
-        return math.hypot(error * critical(chance, before + after - 2), self.fixed)
+        degrees = max(1.0, (before + after - 2) / self.likeness)
+        return math.hypot(error * critical(chance, degrees), self.fixed)
 
     def more_runs(self, size: float) -> int | None:
         """Return the number of further runs that rule out a change of `size`.
@@ -177,7 +180,8 @@ def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Diff
     error = spread * math.sqrt(1 / len(before) + 1 / len(after))
     reach = critical(chance, degrees) * error
     counts = len(before), len(after)
-    return Difference(effect, effect - reach, effect + reach, spread, *counts, float(levels[0]))
+    low, high, level = effect - reach, effect + reach, float(levels[0])
+    return Difference(effect, low, high, spread, *counts, level, likeness=wider)
 
 
 def size_text(effect: float) -> str:

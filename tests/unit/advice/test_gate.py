@@ -369,6 +369,19 @@ def test_a_tolerance_within_the_noise_is_undecided(tmp_path: Path, capsys: Captu
     assert "When it will be decided is unknown" in text
 
 
+def test_a_look_that_the_runs_before_limit_says_how_many_would_decide() -> None:
+    found = results(0.02, peers=1)
+    few = look(values(3, 20, sd=0.05), values(4, 40, -0.1, sd=0.05), 0.05)
+    assert (few.decision, few.more) == (Decision.UNDECIDED, None)
+    assert few.enough is not None
+    groups = tuple(replace(one, bound=few, seconds=None) for one in found.groups)
+    text = "\n".join(gate_lines(replace(found, groups=groups, cases=()), START))
+    assert "More runs cannot decide: the 20 runs before are too few." in text
+    assert f"about {few.enough} before and as many after" in text
+    with_that = (values(5, few.enough, sd=0.05), values(6, few.enough, -0.1, sd=0.05))
+    assert look(*with_that).decision is Decision.STOP
+
+
 def test_an_undecided_look_states_the_range_of_the_decision() -> None:
     found = results(0.02, peers=1)
     open_bound = replace(found.groups[0].bound, decision=Decision.UNDECIDED)

@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.advice.outlook import (
-    Applies,
-    Effect,
-    Expected,
-    detectable,
-    expected_issues,
-    runs_needed,
-)
+from pvebench.advice.gate import CHANCE, TOLERANCE
+from pvebench.advice.gate_bound import Decision, bound
+from pvebench.advice.outlook import Applies, Effect, Expected, expected_issues, runs_needed
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.definition import Definition
@@ -133,27 +128,17 @@ def test_issues_of_configurations_in_use_come_first() -> None:
     assert got.index("R5") < got.index("R4")
 
 
-def test_the_needed_runs_make_the_change_significant_and_one_fewer_does_not() -> None:
-    noise = random.Random(1)
-    values = [1000 * math.exp(noise.gauss(0, 0.08)) for _ in range(30)]
-    needed = runs_needed(values, 0.1)
-    assert needed is not None
-    assert detectable(values, needed) <= 0.1 < detectable(values, needed - 1)
-    assert runs_needed([1000.0, 1.0] * 10, 0.1) is None
-
-
-def test_the_needed_runs_match_simulated_upgrades() -> None:
-    """At a change of twice the CI's reach, about 98% of fresh CIs exclude zero."""
-    noise = random.Random(2)
-    values = [math.exp(noise.gauss(0, 0.05)) for _ in range(30)]
-    runs = runs_needed(values, 0.05)
-    assert runs is not None
-    found = 0
-    for _ in range(200):
-        sides = [[noise.gauss(shift, 0.05) for _ in range(runs)] for shift in (0.0, -0.1)]
-        means = [sum(side) / runs for side in sides]
-        found += means[0] - means[1] > math.log1p(0.05)
-    assert found >= 190
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_the_gate_mostly_decides_with_the_needed_runs(loss: float) -> None:
+    noise, decided = random.Random(2), 0
+    for _ in range(40):
+        needed = runs_needed([math.exp(noise.gauss(0, 0.05)) for _ in range(60)])
+        assert needed is not None
+        before, after = ([noise.gauss(shift, 0.05) for _ in range(needed)] for shift in (0, -loss))
+        result = bound(before, after, tolerance=TOLERANCE, chance=CHANCE / 4)
+        decided += result.decision is not Decision.UNDECIDED
+    assert decided >= 30
+    assert runs_needed([1000.0, 1.0] * 10) is None
 
 
 def test_the_command_lists_the_outlook_and_the_missing_baseline(
