@@ -281,8 +281,8 @@ def in_first_days(values: Matrix, times: Sequence[float]) -> ChangePoint | None:
 
     Hours of the day that have not recurred yet may explain smaller shifts.
     """
-    day, last = bisect_left(times, times[0] + DAY), len(values) - LEAST_AFTER
-    if day < FIRST_DAY or last < day:
+    last = len(values) - LEAST_AFTER
+    if last < FIRST_DAY or not FIRST_DAY <= (day := bisect_left(times, times[0] + DAY)) <= last:
         return None
     level = float(np.median(values[:day]))
     scale = max(TINY, MAD_TO_SIGMA * float(np.median(np.abs(values[:day] - level))))
