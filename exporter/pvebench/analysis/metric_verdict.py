@@ -353,13 +353,10 @@ def difference_of(
     times = history.times()
     logs = without_own_hours(history, [*accepted, *steps])
     start, base_end = (min(history.split(time), len(logs)) for time in _base_span(accepted, steps))
-    begun = bisect_left(times, steps[-1].time) if steps else len(logs)
-    at = 0 if last is None else bisect_left(times, last.time)
-    if not steps and max(LEAST_BASELINE, start + 1) <= at < len(times):
-        base_end = begun = at
-    elif not steps:
-        runs = len(logs) - start
-        base_end = begun = len(logs) - max(LEAST_PRESENT, min(PRESENT, runs // 3))
+    if steps:
+        begun = bisect_left(times, steps[-1].time)
+    else:
+        base_end = begun = _begin_without_step(times, start, last)
     begin, now = max(start, base_end - SIDE), max(begun, len(logs) - SIDE)
     known = times[max(start, base_end - WEEK_OF_RUNS) : base_end]
     after = now + alike(known, times[now:])
@@ -377,6 +374,13 @@ def difference_of(
     apart = apart.and_of(_from_everything(logs[start:base_end], latest))
     usual = _from_everything(logs[start:begun], latest)
     return usual.and_of(apart) if usual.effect < 0 and steps else apart
+
+
+def _begin_without_step(times: Sequence[float], start: int, last: LastEvent | None) -> int:
+    at = 0 if last is None else bisect_left(times, last.time)
+    if max(LEAST_BASELINE, start + 1) <= at < len(times):
+        return at
+    return len(times) - max(LEAST_PRESENT, min(PRESENT, (len(times) - start) // 3))
 
 
 def _from_everything(baseline: Matrix, present: Matrix) -> Difference:
