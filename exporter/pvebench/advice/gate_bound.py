@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -95,13 +96,24 @@ def _spent(chance: float, count: int) -> float:
 
 def _more(apart: Difference, room: float, chance: float) -> int | None:
     """Return the further values after until half of the interval is less than `room`."""
-    counts = range(apart.after + 1, MOST_ROUNDS)
-    enough = (n for n in counts if apart.reach(apart.before, n, _spent(chance, n)) < room)
-    return next((n - apart.after for n in enough), None)
+
+    def reach(count: int) -> float:
+        return apart.reach(apart.before, count, _spent(chance, count))
+
+    enough = _first_below(room, range(apart.after + 1, MOST_ROUNDS), reach)
+    return None if enough is None else enough - apart.after
 
 
 def on_each_side(apart: Difference, room: float, chance: float) -> int | None:
     """Return the values before, and as many after, that mostly decide with so much room."""
-    counts = range(LEAST_BEFORE, MOST_ROUNDS)
-    enough = (n for n in counts if apart.reach(n, n, _spent(chance, n)) < _MOSTLY * room)
-    return next(enough, None)
+
+    def reach(count: int) -> float:
+        return apart.reach(count, count, _spent(chance, count))
+
+    return _first_below(_MOSTLY * room, range(LEAST_BEFORE, MOST_ROUNDS), reach)
+
+
+def _first_below(limit: float, counts: range, reach: Callable[[int], float]) -> int | None:
+    """Return the first count whose reach, which falls with the count, is below a limit."""
+    place = bisect_right(counts, -limit, key=lambda count: -reach(count))
+    return counts[place] if place < len(counts) else None
