@@ -149,7 +149,7 @@ def test_a_volume_that_is_plugged_in_already_is_never_plugged_in_twice(site: Sit
     vm.config["scsi5"] = vm.config.pop("scsi1")  # somebody moved it
     site.machine.slots["scsi5"] = site.machine.slots.pop("scsi1")
     site.node._state.disk = None  # the driver has not seen it
-    site.clock.sleep(6)  # and has forgotten what it saw last
+    site.clock.skip(6)  # and has forgotten what it saw last
     volume, _ = site.node.volume(scenario())
     with pytest.raises(SwitchFailed, match="still plugged in as scsi5"):
         site.node.attach(volume, scenario().disk)
@@ -174,7 +174,7 @@ def test_a_frozen_guest_is_silent_until_it_thaws_and_needs_no_restart(both: Site
     pid = guest.start(["/bin/sleep", "0.1"])
     assert guest.poll(pid) is None  # begins the wait
     both.machine.frozen = True
-    both.clock.sleep(2.0)
+    both.clock.skip(2.0)
     with pytest.raises(GuestTimeout, match="has been disabled"):
         guest.run(["/bin/echo"])
     with pytest.raises(GuestTimeout, match="frozen by a backup"):
@@ -191,7 +191,7 @@ def test_an_agent_that_dies_under_a_job_ends_the_wait_and_the_next_boot_is_a_new
     pid = guest.start(["/bin/sleep", "0.1"])
     assert guest.poll(pid) is None  # begins the wait
     both.machine.agent_dead = True
-    both.clock.sleep(2.0)
+    both.clock.skip(2.0)
     with pytest.raises(GuestTimeout, match="agent is not running"):
         guest.poll(pid)
     again = guest_of(both)

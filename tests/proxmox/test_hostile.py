@@ -530,7 +530,7 @@ def test_a_guest_that_talks_nonsense_of_a_job_is_one_clear_error(
     pid = guest.start(["true"])
     monkeypatch.setattr(AgentGuest, "_read", lambda *_: said)
     assert guest.poll(pid) is None  # begins the wait
-    site.clock.sleep(2.0)
+    site.clock.skip(2.0)
     with pytest.raises(PvebenchError):
         guest.poll(pid)
 

@@ -167,7 +167,7 @@ def test_another_pvebenchs_volume_is_neither_taken_out_nor_freed(site: Site) -> 
     vm = site.cluster.vms[site.node.vmid]
     name = f"vm-{vm.vmid}-pvebench-0123456789ab-raw-0"
     disk = site.cluster.volumes.allocate("thin", vm.vmid, name, 1 << 20, "raw")
-    site.clock.sleep(6)
+    site.clock.skip(6)
     vm.config["scsi5"] = disk
     with pytest.raises(NotOwned, match=f"{disk} in VM 9000 not changed"):
         site.node.boot(MACHINE, Plug(volume, scenario(bus=Bus.SATA).disk))

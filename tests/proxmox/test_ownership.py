@@ -300,7 +300,7 @@ def test_somebodys_change_in_between_is_not_written_over(site: Site) -> None:
 def test_a_token_that_is_revoked_is_no_vm_that_is_gone(site: Site) -> None:
     site.node.boot(MACHINE)
     site.cluster.access.users[site.token.user].tokens[site.token.name].secret = "another"
-    site.clock.sleep(6)
+    site.clock.skip(6)
     with pytest.raises(AccessDenied, match="credentials") as found:
         site.node.boot(MACHINE)
     assert "token" in found.value.cause
@@ -311,7 +311,7 @@ def test_a_token_that_is_revoked_is_no_vm_that_is_gone(site: Site) -> None:
 
 def test_a_server_in_trouble_is_no_vm_that_is_gone(site: Site) -> None:
     site.node.boot(MACHINE)
-    site.clock.sleep(6)
+    site.clock.skip(6)
     site.faults.add("status", "GET", "/pending", status=500, text="got timeout")
     with pytest.raises(Rejected, match="got timeout"):
         site.node.boot(MACHINE)
@@ -360,14 +360,14 @@ def test_an_upgrade_needs_a_cold_start_and_is_in_effect_after_it(both: Site) -> 
     assert both.node.upkeep() == PendingUpdates()
     both.cluster.all_nodes["pve1"].installed["pve-qemu-kvm"] = "99.1.0-1"
     assert both.node.upkeep() == PendingUpdates()  # looked at less than a minute ago
-    both.clock.sleep(61)
+    both.clock.skip(61)
     upkeep = both.node.upkeep()
     assert upkeep.pending == {"qemu_package": "99.1.0-1"}
     assert upkeep.restart == "qemu_package 99.1.0-1"
     both.node.power_off()
     both.node.boot(MACHINE)
     after = both.node.environment()
-    both.clock.sleep(61)
+    both.clock.skip(61)
     assert both.node.upkeep() == PendingUpdates()
     assert (after.facts["qemu"], after.facts["qemu_package"]) == ("99.1.0", "99.1.0-1")
     assert before.facts["qemu"] != "99.1.0"
@@ -376,7 +376,7 @@ def test_an_upgrade_needs_a_cold_start_and_is_in_effect_after_it(both: Site) -> 
 def test_a_lost_answer_is_no_upgrade(site: Site) -> None:
     site.node.boot(MACHINE)
     site.node.environment()
-    site.clock.sleep(31)
+    site.clock.skip(31)
     site.faults.add("status", "GET", "/apt/versions", times=9, status=595)
     assert site.node.upkeep() == PendingUpdates()
 
@@ -388,7 +388,7 @@ def test_a_new_kernel_is_pending_until_the_node_reboots_and_no_reason_to_restart
     site.node.environment()
     node = site.cluster.all_nodes["pve1"]
     node.installed["proxmox-kernel-99.0.1-1-pve-signed"] = "99.0.1-1"
-    site.clock.sleep(31)
+    site.clock.skip(31)
     assert site.node.upkeep() == PendingUpdates(pending={"kernel": "99.0.1-1-pve"})
 
 

@@ -55,7 +55,7 @@ def later(site: Site, vmid: int, seconds: float) -> None:
 
     A claim is a whole second, which may be half a second after the moment that was meant.
     """
-    site.clock.sleep(6)
+    site.clock.skip(6)
     config = site.cluster.vms[vmid].config
     until = claim_of(config)
     config["description"] = config["description"].replace(

@@ -576,7 +576,7 @@ def test_a_disk_without_our_serial_number_is_no_moved_one(allowed: Site) -> None
     vm = allowed.cluster.vms[allowed.node.vmid]
     disk = allowed.cluster.volumes.allocate("thin", vm.vmid, "vm-9000-disk-0", 1 << 20, "raw")
     vm.config["scsi5"] = f"{disk},serial=pvebenchmark"
-    allowed.clock.sleep(6)
+    allowed.clock.skip(6)
     with pytest.raises(NotOwned, match="not created by pvebench"):
         allowed.node.boot(MACHINE.__class__(memory_bytes=256 << 20, cpus=1))
     assert allowed.cluster.volumes.path(disk).exists()
@@ -655,7 +655,7 @@ def test_a_backup_on_a_storage_that_is_offline_blocks_nothing_and_is_removed_lat
     allowed.node.attach(volume, scenario(kind=Format.QCOW2).disk)
     assert kinds(allowed) == [KIND, "proxmox-vm"]
     allowed.faults.active.clear()
-    allowed.clock.sleep(601)
+    allowed.clock.skip(601)
     allowed.node.boot(MACHINE)
     assert allowed.cluster.volumes.archives(allowed.node.vmid) == []
     assert kinds(allowed) == ["proxmox-vm"]
@@ -688,7 +688,7 @@ def test_a_backup_that_waits_for_another_one_keeps_its_record(allowed: Site) -> 
     assert kinds(allowed) == [KIND, "proxmox-vm"]
     waiting.end = "OK"
     allowed.cluster.tasks.foreign("pve1", "vzdump", "100")
-    allowed.clock.sleep(601)
+    allowed.clock.skip(601)
     allowed.node.boot(MACHINE)
     assert kinds(allowed) == ["proxmox-vm"]
 
