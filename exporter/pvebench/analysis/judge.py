@@ -234,8 +234,8 @@ class FigureSteps:
             self._steps[history.case].sort(key=lambda step: step.time)
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
             if last:
-                (self._doubtful[history.case],) = found = sized(history, last)
-                self._dropped[history.case] += dropped(found, own, "not confirmed yet")
+                self._doubtful[history.case] = found = sized(history, last[0])
+                self._dropped[history.case] += dropped([found], own, "not confirmed yet")
 
     def _outgrown(self, history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
         """Return the steps that are larger than the slow variation of the case."""
@@ -255,7 +255,7 @@ class FigureSteps:
         if history.times()[-1] - history.times()[first + place] < LEAST_DAYS * DAY:
             return ()  # a part of the day
         step = early_step(levelled, history.times()[first + place])
-        (found,) = sized(levelled, [step])
+        found = sized(levelled, step)
         small = abs(found.effect) < 2 * history.figure.least_effect
         vague = small or found.low <= 0 <= found.high
         return () if vague else (found,)

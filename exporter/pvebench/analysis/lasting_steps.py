@@ -1,19 +1,17 @@
-"""Steps that the levels on both sides confirm, with their sizes."""
+"""Steps that enough runs confirm, with their sizes."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pvebench.analysis.arrays import Matrix, np
+from pvebench.analysis.arrays import Matrix
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.difference import difference
-from pvebench.analysis.levels import MAD_TO_SIGMA, median
 from pvebench.analysis.noise_patterns import without_hours
-from pvebench.analysis.slow_variation import slow_variation
+from pvebench.analysis.slow_variation import crossing, slow_variation
 
 SIDE: Final = 60
 """Maximum number of runs on each side of a comparison: older runs are less relevant."""
@@ -29,11 +27,9 @@ WIDER: Final = 2.0
 SURELY: Final = 0.9
 """Limit of half of an interval that this widens, as a share of the size."""
 FEW: Final = 14
-"""Runs below which the latest level may be a cluster of outliers."""
-SEPARATE: Final = 4.0
-"""Size of a step in scales, from which each run is either before or after it …"""
-MOSTLY: Final = 0.7
-"""… and the minimum share of the runs after it that are."""
+"""Runs below which the latest level may be a cluster of outliers …"""
+MIXED: Final = 0.3
+"""… if more than this share of them is at the level before it."""
 UNSURE: Final = 2
 """Usual error, in runs, of the estimated time of a step."""
 
@@ -47,46 +43,46 @@ def without_own_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix
 def lasting(
     history: CaseHistory, steps: Sequence[CaseStep]
 ) -> tuple[tuple[CaseStep, ...], list[Dropped]]:
-    """Return the steps with their sizes, and those that the levels on both sides disprove."""
-    # Later runs of a level resolve a step; only those next to it disprove it.
+    """Return the steps with their sizes, and those that too few runs show."""
     levels = _without_outliers(history, steps)
     ignored = dropped(steps, levels, "too few runs show it")
-    next_to = sized(history, levels, present=False)
-    while doubtful := _disproved(history, next_to):
-        least = min(doubtful, key=lambda step: abs(step.effect) / (step.high - step.low))
-        next_to = sized(history, [step for step in next_to if step is not least], present=False)
-    ignored += dropped(levels, next_to, "not confirmed by the levels on both sides")
-    return _less_certain(history, _of_now(history, next_to)), ignored
+    logs = without_own_hours(history, levels)
+    borders = [0, *(history.split(step.time) for step in levels), len(logs)]
+    slow = slow_variation(logs, borders[1:-1])
+    found = []
+    for step, begin, at, end in zip(levels, borders, borders[1:], borders[2:], strict=False):
+        size = _of_now(history, logs, step, (begin, at, end))
+        waves = sum(1 / max(1.0, min(SIDE, runs) / WAVE) for runs in (at - begin, end - at))
+        found.append(_less_certain(size, WIDER * slow * math.sqrt(waves)))
+    return tuple(found), ignored
 
 
-def _of_now(history: CaseHistory, next_to: Sequence[CaseStep]) -> list[CaseStep]:
-    """Return the steps with the size of the present level, if that still shows them.
+def _of_now(
+    history: CaseHistory, logs: Matrix, step: CaseStep, borders: tuple[int, int, int]
+) -> CaseStep:
+    """Return the step with the size of the present level, if that still shows it.
 
     Otherwise the size stays that of the runs next to the step, with an interval that has both.
     """
-    found = sized(history, next_to)
-    faded = _disproved(history, found)
-    steps = []
-    for step, now in zip(next_to, found, strict=True):
-        reach = max(step.effect - now.low, now.high - step.effect)
-        both = replace(step, low=step.effect - reach, high=step.effect + reach)
-        steps.append(both if now in faded else now)
-    return steps
+    next_to = _sized(logs, step, borders)
+    if borders[-1] < len(logs):
+        return next_to
+    now = _sized(logs, step, borders, present=True)
+    shown = abs(now.effect) >= history.figure.least_effect and not now.low <= 0 <= now.high
+    if shown or step.group is not None:
+        return now
+    return _wider(next_to, max(next_to.effect - now.low, now.high - next_to.effect))
 
 
-def _less_certain(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with intervals that include the slow variation of both levels."""
-    logs = without_own_hours(history, steps)
-    borders = [0, *(history.split(step.time) for step in steps), len(logs)]
-    slow = slow_variation(logs, borders[1:-1])
-    wider = []
-    for step, begin, at, end in zip(steps, borders, borders[1:], borders[2:], strict=False):
-        waves = sum(1 / max(1.0, min(SIDE, runs) / WAVE) for runs in (at - begin, end - at))
-        reach = math.hypot((step.high - step.low) / 2, WIDER * slow * math.sqrt(waves))
-        # That a level changed has been decided: only by how much is less certain.
-        reach = max((step.high - step.low) / 2, min(reach, SURELY * abs(step.effect)))
-        wider.append(replace(step, low=step.effect - reach, high=step.effect + reach))
-    return tuple(wider)
+def _less_certain(step: CaseStep, by: float) -> CaseStep:
+    """Return the step with an interval that includes the slow variation of both levels."""
+    reach = (step.high - step.low) / 2
+    # That a level changed has been decided: only by how much is less certain.
+    return _wider(step, max(reach, min(math.hypot(reach, by), SURELY * abs(step.effect))))
+
+
+def _wider(step: CaseStep, reach: float) -> CaseStep:
+    return replace(step, low=step.effect - reach, high=step.effect + reach)
 
 
 def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
@@ -103,59 +99,34 @@ def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[C
 
 def _mixed(history: CaseHistory, step: CaseStep, begin: float) -> bool:
     """Return whether many of the few runs after the latest step are at the level before it."""
-    at, first = history.split(step.time), history.split(begin)
-    logs = history.logs()
-    before, after = logs[max(first, at - SIDE) : at], logs[at:]
-    if step.known or step.group is not None or len(after) >= FEW or len(before) < 2:
+    at, runs = history.split(step.time), len(history.points)
+    if step.known or step.group is not None or runs - at >= FEW:
         return False
-    away = after - median(before)
-    scale = MAD_TO_SIGMA * float(median(np.abs(before - median(before))))
-    effect = float(median(away))
-    there = float(np.mean(away * math.copysign(1, effect) > abs(effect) / 2))
-    return abs(effect) >= SEPARATE * scale and there < MOSTLY
+    return crossing(history.logs(), history.split(begin), at, runs)[1] > MIXED
 
 
-def _disproved(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
-    """Return the steps of this case alone that its levels disprove."""
-    return [
-        step
-        for step in steps
-        if step.group is None
-        and step.low < step.high
-        and (step.low <= 0 <= step.high or abs(step.effect) < history.figure.least_effect)
-    ]
+def sized(history: CaseHistory, step: CaseStep) -> CaseStep:
+    """Return the latest step of a history with its size, estimated from the latest runs."""
+    logs = without_own_hours(history, [step])
+    return _sized(logs, step, (0, history.split(step.time), len(logs)), present=True)
 
 
-def sized(
-    history: CaseHistory, steps: Sequence[CaseStep], *, present: bool = True
-) -> tuple[CaseStep, ...]:
-    """Return the steps with sizes estimated from the runs up to the neighboring steps.
+def _sized(
+    logs: Matrix, step: CaseStep, borders: tuple[int, int, int], *, present: bool = False
+) -> CaseStep:
+    """Return a step with a size estimated from the runs up to the neighboring steps.
 
     Args:
-        present: after the last step, measure the latest runs instead of those next to it.
+        borders: first run of the level before it, and after it; end of the latter.
+        present: measure the latest runs instead of those next to it.
     """
-    logs, times = without_own_hours(history, steps), history.times()
-    places = [bisect_left(times, step.time) for step in steps]
-    resized = []
-    for step, begin, at, end in zip(
-        steps, [0, *places], places, [*places[1:], len(logs)], strict=False
-    ):
-        # Runs next to an estimated time may belong to the other side.
-        unsure = 0 if step.known else min(UNSURE, (end - at) // 4, (at - begin) // 4)
-        before, after = logs[max(begin, at - SIDE) : at - unsure], logs[at + unsure : end]
-        if len(before) < 2 or not len(after):
-            resized.append(step)
-            continue
-        after = after[-SIDE:] if present and end == len(logs) else after[:SIDE]
-        size = difference(before, after, chance=MISSED)
-        resized.append(
-            replace(
-                step,
-                effect=size.effect,
-                low=size.low,
-                high=size.high,
-                runs=len(logs) - at,
-                left=size.level,
-            )
-        )
-    return tuple(resized)
+    begin, at, end = borders
+    # Runs next to an estimated time may belong to the other side.
+    unsure = 0 if step.known else min(UNSURE, (end - at) // 4, (at - begin) // 4)
+    before, after = logs[max(begin, at - SIDE) : at - unsure], logs[at + unsure : end]
+    if len(before) < 2 or not len(after):
+        return step
+    size = difference(before, after[-SIDE:] if present else after[:SIDE], chance=MISSED)
+    return replace(
+        step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at, left=size.level
+    )

@@ -25,12 +25,14 @@ MEDIAN_COST: Final = math.pi / 2
 """Variance of a median of normal values ÷ that of their mean."""
 CLEARLY: Final = 1.5
 """Variance of the blocks ÷ that of independent runs, below which nothing wanders."""
-CLEAR: Final = 6.0
-"""Minimum size, in scales of single runs, of a step that is clear whatever varies elsewhere …"""
 LASTING: Final = 20
-"""… and minimum runs of the levels on both sides of it."""
+"""Minimum runs on each side of a step that separates them, whatever varies elsewhere …"""
 NEAR: Final = 60
-"""Runs on each side that estimate the scale."""
+"""… their maximum …"""
+CROSSING: Final = 0.35
+"""… share of the step from which a run is not at its own level …"""
+FEW: Final = 0.1
+"""… and maximum share of such runs on either side."""
 OUTGROWS: Final = 3.5
 """Minimum size of a step in standard deviations of the variation between the steps."""
 
@@ -81,8 +83,8 @@ def without_variation(
 ) -> list[CaseStep]:
     """Return the steps that are larger than the slow variation of a case, smallest removed first.
 
-    A step that single runs show clearly, between levels that last, stays all the same: the
-    variation is that of the whole history, and may be larger elsewhere.
+    A step that separates single runs stays all the same: the variation is that of the whole
+    history, and may be larger elsewhere.
 
     Args:
         logs: as for `slow_variation`.
@@ -96,7 +98,7 @@ def without_variation(
         small = [
             (step, place)
             for (step, place), begin, end in zip(kept, borders, borders[2:], strict=False)
-            if abs(step.effect) < least and not _clear(logs, begin, place, end)
+            if abs(step.effect) < least and not _separated(logs, begin, place, end)
         ]
         if not small:
             break
@@ -104,14 +106,16 @@ def without_variation(
     return [step for step, _ in kept]
 
 
-def _clear(logs: Matrix, begin: int, place: int, end: int) -> bool:
-    """Return whether single runs around a step show it clearly, on both sides for long."""
-    if min(place - begin, end - place) < LASTING:
-        return False
+def _separated(logs: Matrix, begin: int, place: int, end: int) -> bool:
+    """Return whether nearly all runs around a step are at the level of their own side."""
+    lasts = min(place - begin, end - place) >= LASTING
+    return lasts and max(crossing(logs, begin, place, end)) <= FEW
+
+
+def crossing(logs: Matrix, begin: int, place: int, end: int) -> tuple[float, float]:
+    """Return the share of the runs before and after a step that are not at their own level."""
     before, after = logs[max(begin, place - NEAR) : place], logs[place : min(end, place + NEAR)]
-    levels = [float(np.median(part)) for part in (before, after)]
-    away = np.concatenate(
-        [np.abs(part - level) for part, level in zip((before, after), levels, strict=True)]
-    )
-    scale = max(TINY, MAD_TO_SIGMA * float(np.median(away)))
-    return abs(levels[1] - levels[0]) >= CLEAR * scale
+    effect = float(np.median(after) - np.median(before))
+    across = (before - np.median(before)) * effect, (np.median(after) - after) * effect
+    early, late = (float(np.mean(side > CROSSING * effect**2)) for side in across)
+    return early, late
