@@ -18,7 +18,7 @@ from reference_lists import addresses_text, commands_text
 from pvebench.config.settings import schema_text
 from pvebench.metrics.catalog import CATALOG
 from pvebench.model.durability import Durability
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 from pvebench_fleet.wire import runs_schema_text
 from pvebench_fleet.wire import schema_text as fleet_schema_text
 from pvebench_lab.cli.durability import table

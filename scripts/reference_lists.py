@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from pvebench.cli.main import GROUPS, cli
-from pvebench.web.openapi import document
+from pvebench.web.endpoints import document
 
 _PAGES: Final = {
     "serve": "operations.md#web-ui",

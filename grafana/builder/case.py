@@ -19,7 +19,7 @@ from builder.results import outcomes, results
 from builder.tables import Column, facts, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 from pvebench.verdicts.fastest_text import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}

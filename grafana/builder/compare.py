@@ -17,7 +17,7 @@ from builder.results import results
 from builder.tables import HIDDEN, Column, noise_column, rows
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 KEYS: Final = "workload, direction"
 P99: Final = {"percentile": "99"}

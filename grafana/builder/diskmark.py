@@ -14,7 +14,7 @@ from builder.promql import filter_workloads, label, series, with_descriptions
 from builder.tables import by_rows, width
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 HERE: Final = {"node": "$node", "scenario": "$scenario"}
 ROWS: Final = {

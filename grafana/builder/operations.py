@@ -15,7 +15,7 @@ from builder.results import outcomes
 from builder.tables import CASE_LABELS, HIDDEN, Column, rows, width
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 NODE: Final = {"node": "$node"}
 INTRO: Final = (

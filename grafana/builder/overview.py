@@ -16,7 +16,7 @@ from builder.parts import base, node_variable, storage_variable
 from builder.tables import RESULT_LABELS, Column, age_column, rows, width
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 BY: Final = "node, storage"

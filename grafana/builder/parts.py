@@ -14,7 +14,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from builder import promql as q
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG: Final = "pvebench"

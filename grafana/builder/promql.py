@@ -9,8 +9,8 @@ from typing import Final
 
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
+from pvebench.model.figure import Metric
 from pvebench.model.judged import JUDGED
-from pvebench.model.metric import Metric
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"

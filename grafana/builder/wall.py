@@ -15,7 +15,7 @@ from builder.parts import TAG, held_variable, instant, instants, label_variable,
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import catalog as m
 from pvebench.model import figures as f
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 SOURCE: Final = "pvebench-prometheus"
 """Grafana 11.3 and later show variables in kiosk mode, so the wall has only a hidden one."""

@@ -14,6 +14,7 @@ import click
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import advice_lines, heading, newest_runs
+from pvebench.cli.main import PluginGroup
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -22,7 +23,6 @@ from pvebench.cli.options import (
     write_output,
     writing,
 )
-from pvebench.cli.plugin_commands import PluginGroup
 from pvebench.cli.selection import (
     reference_option,
     reference_series_of,

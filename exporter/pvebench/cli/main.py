@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import sys
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -17,16 +18,16 @@ from click.shell_completion import CompletionItem
 
 from pvebench import __version__
 from pvebench.cli.logs import configure_logging
-from pvebench.cli.plugin_commands import plugin_command
 from pvebench.errors import PvebenchError, command_text
-from pvebench.plugins import load, plugins
+from pvebench.plugins import load, package_of, plugins, skip
 from pvebench.version import commit
 
 _LAYOUT: Final = {
     "Measure": "run serve@run status pause@control resume@control abort@control",
-    "Results": "verdict view@run compare@results results report@export card@export export baseline "
+    "Results": "verdict view@run compare@results results report@export card@export export "
+    "baseline@verdict "
     "judge* import*",
-    "Decide": "advise durability* upgrade gate",
+    "Decide": "advise durability* upgrade gate@upgrade",
     "Set up": "setup check@doctor packs plan@packs schema@packs storage guest proxmox "
     "grafana@dashboards print@dashboards",
     "Fleet": "fleet* hub*",
@@ -67,6 +68,50 @@ COMMANDS: Final = _places()
 
 
 _NAME_WIDTH: Final = max(map(len, COMMANDS))
+
+
+# --- Commands of plug-ins, of the group `pvebench.commands`.
+#
+# The name of an entry point is that of the command; `export.runs` is `pvebench export runs`.
+
+
+def plugin_command(point: EntryPoint) -> click.Command:
+    """Return the command of a plug-in. Raises ClickException if it cannot be loaded."""
+    try:
+        command = point.load()
+    except (Exception, SystemExit) as error:  # another package's code
+        reason = skip(point, f"{type(error).__name__}: {error}").reason
+        raise _not_loaded(point, reason) from error
+    if not isinstance(command, click.Command):
+        raise _not_loaded(point, f"{point.value} is not a click command")
+    return command
+
+
+def _not_loaded(point: EntryPoint, reason: str) -> click.ClickException:
+    return click.ClickException(
+        f"command {point.name} of package {package_of(point)} cannot be loaded: {reason}\n"
+        "  next step: reinstall that package, or remove it"
+    )
+
+
+class PluginGroup(click.Group):
+    """Group of commands to which plug-ins add others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the group's own commands and those of plug-ins."""
+        prefix = f"{self.name}."
+        added = (
+            name.removeprefix(prefix) for name in plugins("commands") if name.startswith(prefix)
+        )
+        return [*super().list_commands(ctx), *added]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, which is imported when it is used; None: unknown."""
+        point = plugins("commands").get(f"{self.name}.{cmd_name}")
+        return super().get_command(ctx, cmd_name) or (plugin_command(point) if point else None)
+
+
+# --- The command group.
 
 
 class _Commands(click.Group):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,12 +19,15 @@ from pvebench.drivers import DRIVERS
 from pvebench.errors import ConfigError, NotWritable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pvebench.config import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
 DEFAULT_PACK = Path("quick")
+_PIPE_WIDTH: Final = 1000
 
 
 def complete_pack(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -203,6 +206,19 @@ def writing(path: Path | None) -> Iterator[None]:
         raise NotWritable(f"{path} already exists", next_step=step) from error
     except OSError as error:
         raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
+
+
+def make_console() -> Console:
+    """Return the console of stdout. A pipe gets unwrapped lines, for grep and logs.
+
+    Titles and names are printed verbatim: brackets in them are no markup.
+    """
+    from rich.console import Console  # noqa: PLC0415 # see above
+
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, markup=False, width=_PIPE_WIDTH)
 
 
 def show(form: str, data: Callable[[], Any], lines: Callable[[], Iterable[str]]) -> None:

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     PATH,
     complete_pack,
     format_option,
+    make_console,
     pack_file,
     read_settings,
     scale_option,

@@ -18,8 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.cli.console import make_console
-from pvebench.cli.options import read_settings
+from pvebench.cli.options import make_console, read_settings
 from pvebench.diagnostics.check import memory_warning
 from pvebench.errors import CycleIncomplete
 from pvebench.model import figures

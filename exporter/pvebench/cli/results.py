@@ -16,9 +16,9 @@ from rich.table import Table
 
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import difference
-from pvebench.cli.console import make_console
 from pvebench.cli.options import (
     format_option,
+    make_console,
     output_option,
     read_settings,
     settings_options,

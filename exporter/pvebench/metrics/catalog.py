@@ -11,9 +11,8 @@ from functools import partial
 from typing import Final
 
 from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS, POOL_OPTIONS
-from pvebench.model.figure import Exported
+from pvebench.model.figure import CASE, NODE, RESULT, SCENARIO, Exported, Kind, Metric
 from pvebench.model.figures import FIGURES
-from pvebench.model.metric import CASE, NODE, RESULT, SCENARIO, Kind, Metric
 
 JUDGED: Final = (*RESULT, "metric")
 _PERIOD: Final = ("node", "environment", "pve_version", "kernel_version", "qemu_version")

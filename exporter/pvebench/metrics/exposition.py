@@ -31,7 +31,7 @@ from pvebench.metrics.results import (
 )
 from pvebench.metrics.sample_lines import Families, family_texts, text_of
 from pvebench.metrics.snapshot import Snapshot, shown
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 from pvebench.verdicts.node_verdicts import Verdicts
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -11,7 +11,7 @@ from pvebench import __version__
 from pvebench.metrics import catalog
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
 from pvebench.model.workload import Case

@@ -18,8 +18,7 @@ from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.durability import Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figure import Exported
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Exported, Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.sanitize import one_line

@@ -12,7 +12,7 @@ from typing import Final
 
 from prometheus_client.utils import floatToGoString
 
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _PLAIN_HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})

@@ -1,15 +1,46 @@
-"""Figure: what a number of a run is. `model/figures.py` has the table."""
+"""Figure: what a number of a run is, and its metric. `model/figures.py` has the table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
-from pvebench.model.metric import Metric
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
+
+# --- Metric family: name, type, labels and help, as `/metrics` exposes it.
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+NODE: Final = ("node",)
+SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
+CASE: Final = (*SCENARIO, "workload")
+RESULT: Final = (*CASE, "direction")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family.
+
+    A counter's `name` has no `_total` and a histogram's no `_bucket`, as the client library
+    requires. A histogram's label `le` is implied and not listed.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def exposed(self) -> str:
+        """Name of the series as Prometheus stores it."""
+        suffix = {"counter": "_total", "histogram": "_bucket"}.get(self.kind, "")
+        return f"{self.name}{suffix}"
+
+
+# --- Figures.
 
 
 class Source(StrEnum):

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from pvebench.model.figure import Exported, Figure, Source
-from pvebench.model.metric import CASE, RESULT, Metric
+from pvebench.model.figure import CASE, RESULT, Exported, Figure, Metric, Source
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 

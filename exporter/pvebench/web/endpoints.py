@@ -1,17 +1,21 @@
-"""Endpoints of web UI and API. None of them waits for a run."""
+"""Endpoints of web UI and API, and the OpenAPI document. None of them waits for a run."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Final
 
+from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from pvebench import __version__
 from pvebench.advice.sentences import NOTHING, UNASSESSED
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
@@ -21,7 +25,6 @@ from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web import api
-from pvebench.web.openapi import CHANGE_STATES, DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.responses import (
     KINDS,
     STATIC,
@@ -79,14 +82,18 @@ class Pages:
             # Browsers request it for pages that cannot name an icon, such as /metrics.
             Route("/favicon.ico", self.icon),
             Route("/api/v1/openapi.json", self.openapi),
-            Route("/api/v1/status", self.status_data),
-            Route("/api/v1/results", self.results_data),
-            Route("/api/v1/cases/{key:path}", self.case_data),
-            Route("/api/v1/verdict", self.verdict_data),
-            Route("/api/v1/changes", self.changes_data),
-            Route("/api/v1/runs", self.runs_data),
-            Route("/api/v1/runs/{number}", self.run_data),
+            *(self._api_route(path, operation) for path, operation in PATHS.items()),
         ]
+
+    def _api_route(self, path: str, operation: Operation) -> Route:
+        """Return the route of an operation, which rejects parameters that it does not have."""
+        names = [entry["name"] for entry in operation.parameters if entry["in"] == "query"]
+
+        def endpoint(request: Request) -> Response:
+            query_parameters(request, names)
+            return _json(operation.answer(self, request))
+
+        return Route(path.replace("{case_key}", "{case_key:path}"), endpoint)
 
     def _once(
         self,
@@ -196,44 +203,40 @@ class Pages:
         query_parameters(request, ())
         return _json(json.dumps(document()))
 
-    def status_data(self, request: Request) -> Response:
-        """Serve `/api/v1/status`."""
-        query_parameters(request, ())
+    def status_data(self, _: Request) -> str:
+        """Return the status of each worker."""
         content, store = self._results.now, self._results.store
         faults = store.faults | store.outbox.faults
         data = api.status_data(self._statuses(), content, self._now(), faults)
-        return _json(data.model_dump_json())
+        return data.model_dump_json()
 
-    def results_data(self, request: Request) -> Response:
-        """Serve `/api/v1/results`."""
-        query_parameters(request, ())
+    def results_data(self, _: Request) -> str:
+        """Return the latest result of every case."""
         return self._data("results", api.results_data)
 
-    def _data(self, name: str, make: Callable[[View, datetime], api.ApiModel]) -> Response:
+    def _data(self, name: str, make: Callable[[View, datetime], api.ApiModel]) -> str:
         def text(content: View, _: list[WorkerStatus], now: datetime) -> str:
             return make(content, now).model_dump_json()
 
-        return _json(self._once(name, text, self._texts))
+        return self._once(name, text, self._texts)
 
-    def case_data(self, request: Request) -> Response:
-        """Serve `/api/v1/cases/<key>`."""
-        query_parameters(request, ())
-        key = request.path_params["key"]
+    def case_data(self, request: Request) -> str:
+        """Return a case with its history and runs."""
+        key = request.path_params["case_key"]
         data = api.case_data(self._results.store, self._results.now, key, self._now())
         if data is None:
             raise _no_case(key)
-        return _json(data.model_dump_json())
+        return data.model_dump_json()
 
-    def verdict_data(self, request: Request) -> Response:
-        """Serve `/api/v1/verdict`."""
-        query_parameters(request, ())
+    def verdict_data(self, _: Request) -> str:
+        """Return verdicts and changes."""
         return self._data(
             "verdict", lambda view, now: api.verdict_data(self._verdicts(), view, now)
         )
 
-    def changes_data(self, request: Request) -> Response:
-        """Serve `/api/v1/changes`: closed changes too."""
-        state = query_parameters(request, ("state",)).get("state", "")
+    def changes_data(self, request: Request) -> str:
+        """Return open and closed changes."""
+        state = request.query_params.get("state", "")
         if state and state not in CHANGE_STATES:
             raise Refused(400, f"unknown state {state!r}", "use open or closed")
         return self._data(
@@ -241,24 +244,23 @@ class Pages:
             lambda view, now: api.changes_data(self._verdicts(), view, now, state),
         )
 
-    def runs_data(self, request: Request) -> Response:
-        """Serve `/api/v1/runs`, newest first."""
-        parameters = query_parameters(request, ("limit", "outcome", "case"))
+    def runs_data(self, request: Request) -> str:
+        """Return runs, newest first."""
+        parameters = request.query_params
         runs = self._results.store.runs(
             limit=_limit(parameters.get("limit")),
             outcome=_outcome(parameters.get("outcome")),
             case_key=parameters.get("case"),
         )
-        return _json(api.Runs.model_validate({"runs": runs}).model_dump_json())
+        return api.Runs.model_validate({"runs": runs}).model_dump_json()
 
-    def run_data(self, request: Request) -> Response:
-        """Serve `/api/v1/runs/<number>`."""
-        query_parameters(request, ())
+    def run_data(self, request: Request) -> str:
+        """Return a run."""
         number = _number(request)
         data = api.run_details(self._results.store, number)
         if data is None:
             raise _no_run(number)
-        return _json(data.model_dump_json())
+        return data.model_dump_json()
 
 
 def _html(text: str) -> Response:
@@ -303,3 +305,126 @@ def _no_run(number: object) -> Refused:
     return Refused(
         404, f"run {number} not found", "see /api/v1/runs for runs; keep_runs removes old ones"
     )
+
+
+# --- Paths of the API, and the OpenAPI document made from them.
+
+Data = api.Data
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 500
+REFERENCE: Final = "#/components/schemas/{model}"
+_ERRORS: Final[Mapping[str, str]] = {
+    "400": "Invalid parameter.",
+    "401": "Authentication required: basic_auth_users of the web configuration file.",
+    "404": "Not found.",
+    "421": "Host name not allowed.",
+    "429": "Too many requests.",
+}
+
+
+def _parameter(place: str, name: str, schema: Data, about: str) -> Data:
+    required = place == "path"
+    return {"name": name, "in": place, "required": required, "schema": schema, "description": about}
+
+
+_KEY: Final = {"type": "string", "minLength": 1}  # its slashes need no quoting
+_RUN: Final = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+_LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
+CHANGE_STATES: Final = ("open", "closed")
+_STATE: Final = {"type": "string", "enum": [*CHANGE_STATES]}
+_OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A path of the API: the response, its type, a summary, and the parameters."""
+
+    answer: Callable[[Pages, Request], str]
+    shape: type[api.ApiModel]
+    summary: str
+    parameters: tuple[Data, ...] = ()
+
+
+PATHS: Final[Mapping[str, Operation]] = {
+    "/api/v1/status": Operation(Pages.status_data, api.Status, "Status of each worker"),
+    "/api/v1/results": Operation(Pages.results_data, api.Results, "Latest result of every case"),
+    "/api/v1/cases/{case_key}": Operation(
+        Pages.case_data,
+        api.CaseDetails,
+        "A case with its definition, samples, history and runs",
+        (_parameter("path", "case_key", _KEY, "As in /api/v1/results."),),
+    ),
+    "/api/v1/verdict": Operation(Pages.verdict_data, api.Verdict, "Verdicts and changes"),
+    "/api/v1/changes": Operation(
+        Pages.changes_data,
+        api.Changes,
+        "Open and closed changes",
+        (_parameter("query", "state", _STATE, "Only open or only closed changes."),),
+    ),
+    "/api/v1/runs": Operation(
+        Pages.runs_data,
+        api.Runs,
+        "Runs with their samples, newest first",
+        (
+            _parameter("query", "limit", _LIMIT, "Maximum number of runs."),
+            _parameter("query", "outcome", _OUTCOME, "Only runs with this outcome."),
+            _parameter("query", "case", {"type": "string"}, "Only runs of this case_key."),
+        ),
+    ),
+    "/api/v1/runs/{number}": Operation(
+        Pages.run_data,
+        api.RunDetails,
+        "A run with its samples, definition, environment and evidence",
+        (_parameter("path", "number", _RUN, "As in /api/v1/runs."),),
+    ),
+}
+
+
+@cache
+def document() -> Data:
+    """Return the OpenAPI 3.1 document."""
+    shapes = (*(operation.shape for operation in PATHS.values()), api.Error)
+    inputs = [(shape, "serialization") for shape in shapes]
+    _, definitions = models_json_schema(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "pvebench",
+            "version": __version__,
+            "summary": "Status and results of pvebench. Read-only.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": {path: {"get": _operation_data(operation)} for path, operation in PATHS.items()},
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {"login": {"type": "http", "scheme": "basic"}},
+        },
+        # Without users in the web configuration file there is no login.
+        "security": [{}, {"login": []}],
+    }
+
+
+def _operation_data(operation: Operation) -> Data:
+    name, about = operation.shape.__name__, operation.summary
+    return {
+        "operationId": name[0].lower() + name[1:],
+        "summary": about,
+        "parameters": list(operation.parameters),
+        "responses": {
+            "200": {"description": about, "content": _json_of(name)},
+            "503": {
+                "description": "pvebench is starting (plain text).",
+                "content": {"text/plain": {}},
+            },
+            **{
+                status: {"description": text, "content": _json_of("Error")}
+                for status, text in _ERRORS.items()
+                if status != "404"
+                or any(parameter["required"] for parameter in operation.parameters)
+            },
+        },
+    }
+
+
+def _json_of(name: str) -> Data:
+    return {"application/json": {"schema": {"$ref": REFERENCE.format(model=name)}}}

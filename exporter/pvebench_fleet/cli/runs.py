@@ -22,9 +22,9 @@ from pvebench.cli.selection import results_of
 from pvebench.model.units import count_text
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
-from pvebench_fleet import run_files
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.imported import add_imported
+from pvebench_fleet.run_files import Pseudonyms, opened, opened_for_writing, write_runs
 
 _NODE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,98}[A-Za-z0-9])?")
 
@@ -40,16 +40,14 @@ def export_runs(output: Path | None, *, anonymous: bool, **options: Any) -> None
     """
     with results_of(read_settings(**options)) as store, ExitStack() as stack:
         simulated = store.simulated
-        names = run_files.Pseudonyms(simulated=simulated)
+        names = Pseudonyms(simulated=simulated)
         stack.enter_context(writing(output))
         file: IO[bytes] = (
-            stack.enter_context(run_files.opened_for_writing(output))
-            if output
-            else sys.stdout.buffer
+            stack.enter_context(opened_for_writing(output)) if output else sys.stdout.buffer
         )
         lines = FleetLog(store.engine).stored()
         replaced = names.replaced if anonymous else None
-        count = run_files.write_runs(file, lines, simulated=simulated, pseudonyms=replaced)
+        count = write_runs(file, lines, simulated=simulated, pseudonyms=replaced)
     if output is not None:
         click.echo(f"wrote {output}: {count_text(count, 'run')}")
 
@@ -74,7 +72,7 @@ def import_runs(file: Path, renames: tuple[str, ...], **options: Any) -> None:
         if not _NODE.fullmatch(name):
             raise click.UsageError(f"invalid name {name!r}; use letters, digits, - or _")
     settings = read_settings(**options)
-    with run_files.opened(file, names) as runs_file, ExitStack() as stack:
+    with opened(file, names) as runs_file, ExitStack() as stack:
         directory = stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
         store = Store(directory.database)
         stack.callback(store.close)

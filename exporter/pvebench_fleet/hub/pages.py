@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pvebench.log import log
 from pvebench.metrics.sample_lines import Families, text_of
-from pvebench.model.metric import Metric
+from pvebench.model.figure import Metric
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.report.html import templates_of
 from pvebench.sanitize import printable

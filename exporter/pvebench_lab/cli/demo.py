@@ -25,7 +25,7 @@ from pvebench.files import read_text
 from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.results import change_kind, collect_verdicts
 from pvebench.metrics.sample_lines import Families
-from pvebench.model.metric import NODE, Metric
+from pvebench.model.figure import NODE, Metric
 from pvebench.model.run import Run
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.units import DAY

@@ -13,9 +13,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pvebench.cli.console import make_console
-from pvebench.cli.options import format_option, pairs_of, read_settings, settings_options
-from pvebench.cli.plugin_commands import PluginGroup
+from pvebench.cli.main import PluginGroup
+from pvebench.cli.options import (
+    format_option,
+    make_console,
+    pairs_of,
+    read_settings,
+    settings_options,
+)
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import MAX_NAMED
 from pvebench.model.reference_series import ReferenceSeries

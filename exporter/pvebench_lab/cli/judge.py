@@ -35,8 +35,7 @@ from pvebench_lab.references.delimited import (
     decimal_number,
     decimal_of,
 )
-from pvebench_lab.references.foreign import foreign
-from pvebench_lab.references.library import fio_rows
+from pvebench_lab.references.library import fio_rows, foreign
 
 MAX_BYTES: Final = 16 * MIB
 MAX_RUNS: Final = 50_000

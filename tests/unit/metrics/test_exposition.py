@@ -29,8 +29,8 @@ from pvebench.metrics.catalog import CATALOG
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.model import metric
-from pvebench.model.metric import Kind
+from pvebench.model import figure as figure_module
+from pvebench.model.figure import Kind
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.current import PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
@@ -201,8 +201,8 @@ def test_the_text_is_that_of_the_library(opened: bool) -> None:
     kinds: tuple[tuple[str, Kind], ...] = (("g", "gauge"), ("c", "counter"))
     for name, kind in kinds:
         for value in VALUES:
-            families.add(metric.Metric(name, kind, Whole.labels, Whole.text), where, value)
-    histogram = metric.Metric("h", "histogram", Whole.labels, Whole.text)
+            families.add(figure_module.Metric(name, kind, Whole.labels, Whole.text), where, value)
+    histogram = figure_module.Metric("h", "histogram", Whole.labels, Whole.text)
     families.add_histogram(histogram, where, {"0.5": 3.0, "+Inf": 4.0}, 2.5)
     expected = generate_opened(registry) if opened else generate_latest(registry)
     end = "# EOF\n" if opened else ""

@@ -195,7 +195,7 @@ def test_the_documentation_names_every_address_and_parameter(measured: Simulatio
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     named = set(re.findall(r"^## `(/api/v1/[^`]*)`", text, re.MULTILINE))
     there = {
-        route.path.replace("{key:path}", "<case_key>").replace("{number}", "<number>")
+        route.path.replace("{case_key:path}", "<case_key>").replace("{number}", "<number>")
         for route in app_of(measured).routes
         if isinstance(route, Route) and route.path.startswith("/api/")
     }
