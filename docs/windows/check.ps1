@@ -2,7 +2,7 @@
 if (-not (Test-Path C:\Windows\System32\drivers\viostor.sys)) { 'missing: driver viostor; run: Start-Process -Wait msiexec "/i $virtio\virtio-win-gt-x64.msi /qn"' }
 if (-not (Test-Path C:\Windows\System32\drivers\vioscsi.sys)) { 'missing: driver vioscsi; run: Start-Process -Wait msiexec "/i $virtio\virtio-win-gt-x64.msi /qn"' }
 if (-not ((Get-Service QEMU-GA -ErrorAction SilentlyContinue).Status -eq 'Running')) { 'missing: running guest agent; run: Start-Process -Wait msiexec "/i $virtio\guest-agent\qemu-ga-x86_64.msi /qn"' }
-if (-not (Test-Path 'C:/Program Files/fio/fio.exe')) { 'missing: fio at C:/Program Files/fio/fio.exe; run: Start-Process -Wait msiexec "/i $here\fio-x64.msi /qn"' }
+if (-not ((Test-Path 'C:/Program Files/fio/fio.exe') -and [string](& 'C:/Program Files/fio/fio.exe' --version) -match '^fio-([3-9]|[1-9][0-9])')) { 'missing: fio 3 or later at C:/Program Files/fio/fio.exe; run: Start-Process -Wait msiexec "/i $here\fio-x64.msi /qn"' }
 if (-not ([string](Get-StorageSetting).NewDiskPolicy -in 'OfflineAll', 'OfflineShared')) { 'missing: policy that keeps new disks offline; run: Set-StorageSetting -NewDiskPolicy OfflineAll' }
 if (-not ((Get-ItemProperty 'HKLM:\SYSTEM\CurrentControlSet\Control\Session Manager\Power').HiberbootEnabled -ne 1)) { 'missing: shutdown without fast startup; run: powercfg /h off' }
 if (-not ((Get-CimInstance Win32_OperatingSystem).FreePhysicalMemory -ge 512KB)) { 'missing: 512 MiB of free memory, below which Windows pages; run: # set a larger guest.memory in the pack' }

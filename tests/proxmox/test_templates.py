@@ -199,7 +199,7 @@ def test_a_guest_with_another_system_gets_the_plain_client_of_the_agent(
         clients.append(client)
         return client
 
-    system = GuestSystem(guest=wrapped, min_memory=0, boot_seconds=1.0)
+    system = GuestSystem(guest=wrapped, min_memory=0, boot_seconds=1.0, if_silent="")
     monkeypatch.setattr(vm_lifecycle, "GUEST_SYSTEMS", {"windows": system})
     guest = site.node.boot(replace(GUEST, os="windows"))
     assert clients == [guest]

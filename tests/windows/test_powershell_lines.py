@@ -63,7 +63,7 @@ CMDLETS = {
     "Where-Object": set(),
 }
 MAX_CHARACTERS = 32_000  # a longer command line than 32,767 is cut silently
-OPERATORS = {"eq", "ne", "f", "in", "ge", "like", "not"}
+OPERATORS = {"eq", "ne", "f", "in", "ge", "like", "not", "and", "match"}
 SCRIPTS = {"check": powershell.check_script(), "setup": powershell.setup_script()}
 
 

@@ -22,7 +22,7 @@ from pvebench.workloads import Target
 from pvebench.workloads.fio import Fio, FioOptions, check_fill, fill_job
 from pvebench.workloads.fio_job import measure_job
 from pvebench_lab.windows import powershell
-from pvebench_lab.windows.windows_guest import COMMANDS, LETTER, WORK, WindowsGuest
+from pvebench_lab.windows.windows_guest import COMMANDS, LETTER, WORK, WindowsGuest, _missing
 from windows.conftest import DISK_BYTES, Windows
 
 pytestmark = pytest.mark.lab
@@ -322,6 +322,21 @@ def test_each_thing_that_an_image_lacks_is_named_with_the_line_that_adds_it(
         assert f"{need.what}: run `{need.remedy}`" in str(lacking.value)
 
 
+@pytest.mark.parametrize("name", powershell.REQUIREMENTS)
+def test_each_requirement_alone_is_named(name: str) -> None:
+    need = powershell.REQUIREMENTS[name]
+    line = f"{need.what}: run `{need.remedy}`"
+    assert list(_missing(dict(COMPLETE["Good"]), "fio-3.33")) == []
+    for unknown in (False, None, "True"):
+        assert list(_missing({**COMPLETE["Good"], name: unknown}, "fio-3.33")) == [line]
+
+
+@pytest.mark.parametrize("version", ["", "fio-2.21", "fio-1.59", "3.33"])
+def test_a_fio_whose_output_cannot_be_read_is_missing(version: str) -> None:
+    (line,) = _missing(dict(COMPLETE["Good"]), version)
+    assert line.startswith("fio 3 or later at C:/Program Files/fio/fio.exe: run ")
+
+
 def with_file(windows: Windows, path: Path, content: bytes, reply: str) -> WindowsGuest:
     """Return a guest of an image without fio, for which the pack has a file of it."""
     path.write_bytes(content)
@@ -381,6 +396,7 @@ def test_each_command_that_the_agent_refuses_is_named_before_anything_is_asked()
     assert "command guest-exec: " in str(lacking.value)
     assert "guest-file-write" in str(lacking.value)
     assert "guest-file-read" not in str(lacking.value)
+    assert "others: unknown" in str(lacking.value)
 
 
 class DeadAgent(BlockedAgent):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,21 +45,30 @@ _LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 @verbose_option
 @settings_options
 @scale_option
+@click.option(
+    "--boot",
+    is_flag=True,
+    help="Also boot each guest from a new VM, clone or overlay, which is then removed, and check "
+    "what is installed in it; takes minutes.",
+)
 @format_option()
-def check(form: str, scale: float, **options: Any) -> None:
-    """Validate settings, packs, tools and disk space. Nothing is changed."""
-    show_findings(findings(read_settings(**options), scale), form=form)
+def check(form: str, scale: float, boot: bool, **options: Any) -> None:
+    """Validate settings, packs, tools and disk space. Without --boot, nothing is changed."""
+    say = partial(click.echo, err=True) if boot else None
+    show_findings(findings(read_settings(**options), scale, boot=say), form=form)
 
 
 def show_findings(results: Iterable[Finding], *, form: str = "text") -> None:
     """Print findings. Raises MachineError if a check failed."""
-    checks = [(name, good, command_text(text, "check")) for name, good, text in results]
-    show(
-        form,
-        lambda: [{"check": name, "ok": good, "found": text} for name, good, text in checks],
-        lambda: (f"{_LABELS[good]}  {name}: {text}" for name, good, text in checks),
-    )
-    bad = [name for name, good, _ in checks if good is False]
+    checks = []
+    for name, good, text in results:
+        entry = {"check": name, "ok": good, "found": command_text(text, "check")}
+        checks.append(entry)
+        if form != "json":  # at once: a later check may take minutes
+            click.echo(f"{_LABELS[good]}  {name}: {entry['found']}")
+    if form == "json":
+        click.echo(json.dumps(checks, indent=2))
+    bad = [str(entry["check"]) for entry in checks if entry["ok"] is False]
     if bad:
         raise MachineError(
             f"{len(bad)} of {len(checks)} checks failed: {', '.join(bad)}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +15,19 @@ from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
 from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.drivers.storages.directory import existing
-from pvebench.errors import NoSpace, NotWritable, PvebenchError
-from pvebench.model.units import count_text
+from pvebench.errors import Interrupted, NoSpace, NotWritable, PvebenchError
+from pvebench.model.ports import Site
+from pvebench.model.scenario import Machine
+from pvebench.model.units import count_text, show_bytes, show_seconds
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
+from pvebench.model.workload import Case
 from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
+from pvebench.scheduler.guards import GuardChain
+from pvebench.scheduler.plan import Assignment, boot_seconds
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
+from pvebench.service.startup import locked_store, make_sites
+from pvebench.service.workers import handle_signals
 from pvebench.store.state import stored_at
 from pvebench.web.tls_and_users import exposure, scheme_of
 
@@ -32,8 +41,13 @@ _PREREQUISITES: Final = ("token", "server")
 """Findings whose failure prevents all further queries."""
 
 
-def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
-    """Yield findings about settings, packs, state and the driver. Nothing is changed.
+def findings(
+    settings: Settings, scale: float = 1.0, *, boot: Callable[[str], None] | None = None
+) -> Iterator[Finding]:
+    """Yield findings about settings, packs, state and the driver. Without `boot` it only reads.
+
+    Args:
+        boot: also boot each guest; it gets a line before each of them.
 
     Raises:
         ConfigError: a pack, known issues or the web configuration are wrong, so later findings
@@ -67,6 +81,85 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     # No more requests to a server that rejected the token.
     if not any(good is False and name.endswith(_PREREQUISITES) for name, good, _ in of_driver):
         yield from _identities(settings)
+    guests = _guests(planned)
+    if boot is None:
+        yield from _unproved(settings, guests)
+    elif any(good is False for _, good, _ in of_driver):
+        yield "guests", None, "not booted; fix the failures above first"
+    else:
+        yield from _booted(settings, guests, boot)
+
+
+Guests = Mapping[tuple[str, Machine], Sequence[Case]]
+"""(node, VM) -> its cases."""
+
+
+def _guests(planned: Sequence[Assignment]) -> Guests:
+    guests: dict[tuple[str, Machine], list[Case]] = {}
+    for case in (case for entry in planned for case in entry.matrix.cases):
+        if case.scenario.disk.in_vm:
+            guests.setdefault((case.scenario.node, case.scenario.machine), []).append(case)
+    return guests
+
+
+def _title(node: str, machine: Machine) -> str:
+    origin = [f"{name} {text}" for name, text in machine.foreign.items() if name != "os"]
+    details = ", ".join([*origin, show_bytes(machine.memory_bytes)])
+    return f"guest {machine.os} on {node} ({details})"
+
+
+def _unproved(settings: Settings, guests: Guests) -> Iterator[Finding]:
+    """Yield for each guest from the user's own VM whether a run has proved what is in it."""
+    with stored_at(settings.state / "pvebench.db") as stored:
+        measured = stored.oldest_good_runs() if stored else {}
+    for (node, machine), cases in guests.items():
+        if not machine.foreign:
+            continue
+        proved = any(case.key in measured for case in cases)
+        text = "proved by a run; to prove it again" if proved else "not proved yet"
+        text += f", run `pvebench check --boot`: it starts a VM, about {_minutes(cases[0])}"
+        yield _title(node, machine), proved or None, text
+
+
+def _minutes(case: Case) -> str:
+    time = show_seconds(boot_seconds(case))
+    return f"{time} and the time of a clone" if case.scenario.machine.template else time
+
+
+def _booted(settings: Settings, guests: Guests, say: Callable[[str], None]) -> Iterator[Finding]:
+    """Boot each guest once, as a run does, and yield what it has or lacks.
+
+    Raises Interrupted, after the VM was removed. Others as `locked_store` and `shutdown`.
+    """
+    clock = engine_of(settings.driver).make_clock(endless=False)
+    stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), clock.stop)
+    with handle_signals(stop), locked_store(settings) as (state, store), ExitStack() as stack:
+        sites = make_sites(settings, state, store.journal, clock, say)
+        for site in sites:
+            stack.callback(site.hypervisor.shutdown)
+        on_node = {site.node: site for site in sites}
+        for (node, machine), (case, *_) in guests.items():
+            say(f"{_title(node, machine)}: booting, about {_minutes(case)}; Ctrl-C removes the VM")
+            yield _title(node, machine), *_boot(on_node[node], case)
+
+
+def _boot(site: Site, case: Case) -> tuple[bool | None, str]:
+    guards = GuardChain(site.guards)
+    if hold := guards.enter(case):
+        return None, f"not booted, as a run would wait now: {hold.reason}"
+    begun = site.clock.monotonic()
+    try:
+        facts = site.hypervisor.boot(case.scenario.machine).facts()
+    except Interrupted:
+        raise
+    except PvebenchError as error:
+        return False, str(error)
+    finally:
+        guards.leave(case)
+    boot = site.hypervisor.boot_seconds
+    before = show_seconds(site.clock.monotonic() - begun - boot)
+    known = "".join(f", {name} {text}" for name, text in facts.items())
+    return True, f"VM ready in {before}, guest in {show_seconds(boot)}{known}"
 
 
 def _pack(fit: FittingCases) -> Finding:

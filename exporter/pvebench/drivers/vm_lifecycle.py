@@ -46,16 +46,21 @@ class GuestSystem:
         guest: client of the agent -> guest of this system, in that VM.
         min_memory: smallest memory of the VM, bytes.
         boot_seconds: estimate of a boot.
+        if_silent: next step if the agent never responds.
     """
 
     guest: Callable[[Guest, Clock, Machine], Guest]
     min_memory: int
     boot_seconds: float
+    if_silent: str
 
 
 GUEST_SYSTEMS: Final = Registry[GuestSystem](
     "guests", lambda plugin: isinstance(plugin, GuestSystem), {}
 )
+
+
+_SILENT: Final = "it does not boot, or has no running guest agent or no virtio-serial driver"
 
 
 class Power(Enum):
@@ -189,9 +194,14 @@ class VmLifecycle(ABC, Generic[G, D]):
     def _started(self) -> Guest:
         state = self._state
         state.power = Power.BROKEN  # until its guest answers
-        client = state.client = self._await_guest()
         machine = state.machine
         system = GUEST_SYSTEMS.get(machine.os) if machine else None
+        try:
+            client = state.client = self._await_guest()
+        except GuestTimeout as error:
+            if system:  # its image may be incomplete, which pvebench's own cannot be
+                error.cause, error.next_step = _SILENT, system.if_silent
+            raise
         guest = system.guest(client, self._clock, machine) if system and machine else client
         state.guest = guest
         state.boot_seconds = self._clock.monotonic() - state.begun

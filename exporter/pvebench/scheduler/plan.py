@@ -332,7 +332,7 @@ def make_plan(
         restarts=restarts,
         switches=switches,
         fills=len(filled),
-        seconds=restarts * max(map(_boot_seconds, cases), default=BOOT_SECONDS)
+        seconds=restarts * max(map(boot_seconds, cases), default=BOOT_SECONDS)
         + switches * SWITCH_SECONDS
         + fill_bytes / FILL_BYTES_PER_SECOND
         + sum(estimate.seconds for estimate in estimates)
@@ -431,7 +431,7 @@ def _ordered(
     return sorted(passes, key=sort_key)
 
 
-def _boot_seconds(case: Case) -> float:
+def boot_seconds(case: Case) -> float:
     """Return the estimate of one boot; the machine is that of the pack, so of all its cases."""
     system = GUEST_SYSTEMS.get(case.scenario.machine.os)
     return system.boot_seconds if system else BOOT_SECONDS

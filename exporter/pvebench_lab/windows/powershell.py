@@ -88,6 +88,8 @@ DIRECTORY: Final = Line(
 )
 FIO: Final = "C:/Program Files/fio/fio.exe"
 """Place of fio's own installer."""
+FIO_VERSION: Final = "^fio-([3-9]|[1-9][0-9])"
+"""What its first versions print has another form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,8 @@ REQUIREMENTS: Final = {
         'Start-Process -Wait msiexec "/i $virtio\\guest-agent\\qemu-ga-x86_64.msi /qn"',
     ),
     "fio": Requirement(
-        f"fio at {FIO}",
-        f"Test-Path '{FIO}'",
+        f"fio 3 or later at {FIO}",
+        f"(Test-Path '{FIO}') -and [string](& '{FIO}' --version) -match '{FIO_VERSION}'",
         'Start-Process -Wait msiexec "/i $here\\fio-x64.msi /qn"',
     ),
     "policy": Requirement(
@@ -171,12 +173,16 @@ def check_script() -> str:
     return "\n".join([head, *lines, "'check complete'", ""])
 
 
-_LACKS: Final = "; ".join(f"{name} = {need.condition}" for name, need in REQUIREMENTS.items())
+_GOOD: Final = "; ".join(
+    f"{name} = $(try {{ {need.condition} }} catch {{ $false }})"
+    for name, need in REQUIREMENTS.items()
+)
+"""An error in one condition must not hide what else is missing."""
 SYSTEM: Final = Line(
     r"$key = Get-ItemProperty 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'; "
     r"$drivers = Get-ChildItem C:\Windows\System32\drivers -Filter vio*.sys; "
     "ConvertTo-Json -Compress -Depth 3 -InputObject @{Product = $key.ProductName; "
-    f"Build = $key.CurrentBuild; Revision = $key.UBR; Good = @{{{_LACKS}}}; "
+    f"Build = $key.CurrentBuild; Revision = $key.UBR; Good = @{{{_GOOD}}}; "
     "Drivers = @($drivers | ForEach-Object { @{Name = $_.Name; "
     "Version = $_.VersionInfo.FileVersion} })}"
 )

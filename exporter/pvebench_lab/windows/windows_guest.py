@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,7 @@ from pvebench.model.ports import Clock
 from pvebench.model.units import MIB, whole_number
 from pvebench.workloads.fio_report import read_report
 from pvebench_lab.windows import powershell
-from pvebench_lab.windows.powershell import FIO, REQUIREMENTS, Line
+from pvebench_lab.windows.powershell import FIO, FIO_VERSION, REQUIREMENTS, Line
 
 TASKKILL: Final = r"C:\Windows\System32\taskkill.exe"
 """Absolute: the agent's search for a program drops a backslash of its path."""
@@ -270,18 +271,23 @@ class WindowsGuest(Guest):
         Raises:
             SwitchFailed: the image lacks something, with the line that adds it.
         """
-        if blocked := list(_blocked(self._client.commands())):
-            raise _lacking(blocked)  # without them, nothing else can be asked
+        blocked = _blocked(self._client.commands())
+        lacks = [f"the agent's command {name}: {_ALLOW}" for name in blocked]
+        if {*blocked} & {*COMMANDS[:2]}:
+            raise _lacking([*lacks, "others: unknown while guest-exec is blocked"])
         system = self.line(powershell.SYSTEM)
         good, put = dict(system.get("Good") or {}), {}
-        if self._fio_file and good.get("fio") is False:
-            put, good["fio"] = {"fio_sha256": self._put_fio()}, True
+        if self._fio_file and good.get("fio") is False and not lacks:
+            try:
+                put, good["fio"] = {"fio_sha256": self._put_fio()}, True
+            except SwitchFailed as error:
+                lacks.append(f"{error.reason}: {error.next_step}")
         version = self._fio()
         drivers = {
             str(row["Name"]).lower().removesuffix(".sys"): str(row["Version"] or "").strip()
             for row in system.get("Drivers") or ()
         }
-        if lacks := list(_missing(good, version)):
+        if lacks := [*lacks, *_missing(good, version)]:
             raise _lacking(lacks)
         build = f"{system['Build']}.{system['Revision']}"
         release = str(system["Product"])
@@ -293,7 +299,7 @@ class WindowsGuest(Guest):
             "windows_build": build,
             "fio": version,
             **put,
-            **{name: text for name, text in drivers.items() if name in _STORAGE},
+            **{name: text for name, text in drivers.items() if text and name in _STORAGE},
             **virtio_win(drivers),
         }
 
@@ -316,7 +322,10 @@ class WindowsGuest(Guest):
             powershell.JOIN, timeout=_FILESYSTEM_SECONDS, last=len(files) - 1, path=place
         )
         if str(made.get("Hash")).lower() != digest:
-            raise SwitchFailed(f"fio.exe in the guest differs from {self._fio_file}")
+            raise SwitchFailed(
+                f"fio.exe in the guest differs from {self._fio_file}",
+                next_step="look for a virus scanner in the image that changes or locks it",
+            )
         return digest
 
     def _fio(self) -> str:
@@ -342,22 +351,23 @@ def _missing(good: Mapping[str, Any], fio: str) -> Iterator[str]:
     Args:
         good: name of each requirement -> whether it is met. fio: output of `fio --version`.
     """
-    met = {**good, "fio": good.get("fio") is True and fio.startswith("fio-")}
+    met = {**good, "fio": good.get("fio") is True and bool(re.match(FIO_VERSION, fio))}
     for name, need in REQUIREMENTS.items():
         if met.get(name) is not True:
             yield f"{need.what}: run `{need.remedy}`"
 
 
-def _blocked(commands: Mapping[str, bool]) -> Iterator[str]:
-    """Yield the commands of the agent that it refuses; none if it lists no commands."""
-    for name in COMMANDS if commands else ():
-        if not commands.get(name):
-            yield f"the agent's command {name}: remove it from block-rpcs in qemu-ga.conf"
+_ALLOW: Final = "allow it in qemu-ga.conf (block-rpcs, allow-rpcs)"
+
+
+def _blocked(commands: Mapping[str, bool]) -> list[str]:
+    """Return the needed commands that the agent refuses; none if it lists no commands."""
+    return [name for name in COMMANDS if commands and not commands.get(name)]
 
 
 def _lacking(lines: Sequence[str]) -> SwitchFailed:
     return SwitchFailed(
-        f"the Windows image lacks: {'; '.join(lines)}",
+        "the Windows image lacks:\n    " + ";\n    ".join(lines),
         next_step=f"boot the image, add them and shut it down; {DOCS}",
     )
 

@@ -181,7 +181,9 @@ class QemuMachine:
         output = self._tail("qemu.log")
         return HypervisorGone(
             f"QEMU exited with status {code}" + (f": {output.splitlines()[-1]}" if output else ""),
-            cause="it was killed, ran out of memory, or rejected its options",
+            cause="the guest shut down or restarted, which ends the VM"
+            if code == 0
+            else "it was killed, ran out of memory, or rejected its options",
             evidence=f"{output}\n{self.console()}",
         )
 
