@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,20 @@ def test_a_clone_is_booted_and_removed_and_its_versions_are_named(site: Site, ru
         assert f"{TITLE}: booting, about 2 min" in found["err"]
         assert site.cluster.vms.keys() == {TEMPLATE}
         assert site.cluster.vms[TEMPLATE].config == before
+
+
+def test_the_time_of_a_clone_is_not_in_the_plan_and_known_after_the_first_one(
+    run: Check, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["plan", "--config", str(config)]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"template {TEMPLATE} the time of its clone is not included: seconds if linked" in words
+    clones = f"linked clones of local:{TEMPLATE}/base-{TEMPLATE}-disk-0.qcow2"
+    assert re.match(
+        f"{clones}, .*of unknown time until the first", run()[f"template {TEMPLATE}"][1]
+    )
+    run("--boot")
+    assert re.match(rf"{clones}, .*the last in \d+ s", run()[f"template {TEMPLATE}"][1])
 
 
 def test_everything_that_the_guest_lacks_is_named_at_once_with_its_remedy(

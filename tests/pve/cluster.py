@@ -248,6 +248,7 @@ class Cluster(CloneCalls, OperationCalls):
                 continue
             row = task.status()
             row["status"] = row.pop("exitstatus", "RUNNING")
+            row |= {"endtime": task.ended} if ended else {}
             rows.append(row)
         return rows[: int(limit)]
 

@@ -276,7 +276,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     ),
     "GET /nodes/{node}/apt/versions": rows(Package=text, OldVersion_=text),
     "GET /nodes/{node}/tasks": rows(
-        **_each("upid type_ status_", text), **_each("starttime pstart", whole)
+        **_each("upid type_ status_", text), **_each("starttime pstart endtime_", whole)
     ),
     "GET /nodes/{node}/tasks/{upid}/status": fields(status=text, exitstatus_=text),
     "GET /nodes/{node}/tasks/{upid}/log": rows(t=text),

@@ -201,6 +201,13 @@ def newest_task(api: Api, node: str, kind: str, vmid: str) -> str:
     return str(max(rows, key=start_of)["upid"]) if rows else ""
 
 
+def newest_seconds(api: Api, node: str, kind: str, vmid: int) -> int | None:
+    """Return the duration of the newest successful task of a type about a VM; None: unknown."""
+    rows = [row for row in _listed(api, node, kind, vmid) if row.get("status") == "OK"]
+    newest = max(rows, key=start_of, default={})
+    return int(newest["endtime"]) - int(newest["starttime"]) if "endtime" in newest else None
+
+
 def runs_task(api: Api, node: str, kind: str, vmid: str = "") -> bool:
     """Return whether a task of a type runs on a node; with `vmid`, about that VM."""
     rows = _listed(api, node, kind, vmid, source="active")

@@ -17,6 +17,7 @@ from pvebench.drivers.proxmox.api.privileges import (
     missing_rights,
     sees_scrubs,
 )
+from pvebench.drivers.proxmox.api.tasks import newest_seconds
 from pvebench.drivers.proxmox.cluster_access import storages_of
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
@@ -24,7 +25,7 @@ from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs, is_on
-from pvebench.drivers.proxmox.vm.template import read_template
+from pvebench.drivers.proxmox.vm.template import CLONE, read_template
 from pvebench.drivers.proxmox.vm.vm_create import free_ids
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
@@ -333,7 +334,9 @@ def _template(api: Api, place: VmPlace, vmid: int) -> Iterator[Finding]:
             add = f"pveum pool modify {place.pool} --storage {storage}"
             faults.append(f"{storage} not on {place.node} or not in the pool; run {add}")
     kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
-    text = f"{kind} of {', '.join(template.disks.values())}; the first boot checks the guest"
+    took = newest_seconds(api, place.node, CLONE, vmid)
+    time = "of unknown time until the first one" if took is None else f"the last in {took} s"
+    text = f"{kind} of {', '.join(template.disks.values())}, {time}"
     yield f"template {vmid}", not faults, "; ".join(faults) or text
 
 
