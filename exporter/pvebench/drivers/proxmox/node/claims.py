@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.bench_vm import TAG, BenchVm, node_time, read_configuration
+from pvebench.drivers.proxmox.vm.bench_vm import TAG, BenchVm
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, claim_of, is_valid_claim
+from pvebench.drivers.proxmox.vm.vm_state import node_time, read_config
 from pvebench.errors import AccessDenied, HypervisorGone, NotOwned
 from pvebench.model.ports import Clock
 
@@ -117,7 +118,7 @@ class Claims:
         now = self._now()
         for number in others:
             try:
-                config = read_configuration(self._api, f"/nodes/{self._node}/qemu/{number}")
+                config = read_config(self._api, f"/nodes/{self._node}/qemu/{number}")
             except (AccessDenied, Rejected):
                 continue  # removed since the listing
             until = claim_of(config.values)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.clocks import attempts
-from pvebench.drivers.proxmox.api.connection import Api, version_number
-from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, specific
-from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, specific
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.description import (
     Filled,
@@ -26,6 +24,14 @@ from pvebench.drivers.proxmox.vm.drive import (
     is_given,
     is_moved,
     test_slots,
+)
+from pvebench.drivers.proxmox.vm.vm_state import (
+    VmConfig,
+    VmPlace,
+    listed_volumes,
+    pool_members,
+    read_config,
+    refuse_without_rights,
 )
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
 from pvebench.log import log
@@ -47,41 +53,6 @@ _LOST_SECONDS: Final = 45.0
 """Time without a change after which a request counts as lost, seconds; pveproxy waits 30 s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmPlace:
-    """Node, pool and VM IDs for VMs and containers.
-
-    Attributes:
-        vmids: first and last VM ID to try.
-    """
-
-    node: str
-    pool: str
-    vmids: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """VM configuration.
-
-    Attributes:
-        values: key -> effective value, including the digest.
-        waiting: key -> entry of each pending change.
-    """
-
-    values: Mapping[str, Any]
-    waiting: Mapping[str, Any]
-
-
-def read_configuration(api: Api, path: str) -> Configuration:
-    """Return the configuration of the VM at `path`, without an ownership check."""
-    rows = api.get(f"{path}/pending")
-    return Configuration(
-        values={str(row["key"]): row["value"] for row in rows if "value" in row},
-        waiting={str(row["key"]): row for row in rows if "pending" in row or "delete" in row},
-    )
-
-
 class ForeignDisk(NotOwned):
     """Disk in the VM that pvebench did not create; VM and disk are not changed."""
 
@@ -101,7 +72,7 @@ class BenchVm:
         self._clock = clock
         self.tasks = Tasks(api, place.node, clock, vmid=vmid)
         self._member_at: float | None = None
-        self._seen: tuple[float, Configuration] | None = None
+        self._seen: tuple[float, VmConfig] | None = None
         self._may_ask = True
         self._may_start = False
 
@@ -124,13 +95,13 @@ class BenchVm:
         """Record the tasks of earlier VMs with this ID. Call once, before any change."""
         self.tasks.learn()
 
-    def read(self) -> Configuration:
+    def read(self) -> VmConfig:
         """Return the effective configuration and its pending changes, in one call.
 
         Raises AccessDenied: the token lost a right on the pool, so the VM only seems to be gone.
         """
         try:
-            return read_configuration(self._api, self.path)
+            return read_config(self._api, self.path)
         except Forbidden:
             refuse_without_rights(self._api, self._place.pool)
             raise
@@ -140,7 +111,7 @@ class BenchVm:
         status: dict[str, Any] = self._api.get(f"{self.path}/status/current")
         return status
 
-    def verify_owner(self) -> Configuration:
+    def verify_owner(self) -> VmConfig:
         """Return the configuration if the VM has pvebench's ownership marker and is in the pool.
 
         Pool membership is checked once per minute: removal from the pool also removes the rights.
@@ -171,7 +142,7 @@ class BenchVm:
         self._seen = now, config
         return config
 
-    def recent_config(self) -> Configuration:
+    def recent_config(self) -> VmConfig:
         """Return the latest configuration of `verify_owner`; repeat it after a change or 5 s."""
         at, config = self._seen or (0.0, None)
         recent = self._clock.monotonic() - at < _RECENT_SECONDS
@@ -183,7 +154,7 @@ class BenchVm:
             self._seen = None  # the end of the lock changes the digest
             raise specific(Rejected(f"VM {self.vmid}: {what}", f"VM is locked ({lock})"))
 
-    def change(self, what: str, seen: Configuration | None = None, /, **params: Any) -> None:
+    def change(self, what: str, seen: VmConfig | None = None, /, **params: Any) -> None:
         """Change the configuration; applied immediately where Proxmox can, else pending.
 
         PUT creates no task: a node keeps about 1,200 of them, and administrators look there for
@@ -399,57 +370,6 @@ class BenchVm:
         except Rejected:
             pass
         return None
-
-
-def refuse_without_rights(api: Api, pool: str) -> None:
-    """Check missing rights after a rejected call; without one, make no request.
-
-    A VM that the token may not see seems to be gone: each case would create another one.
-
-    Raises AccessDenied: the right is still missing, so nothing may be created or started.
-    """
-    if not api.refused:
-        return
-    table = api.get("/access/permissions")
-    missing = missing_rights(table, pool=pool, major=version_number(api)[0])
-    if lacking := [entry for entry in missing if privileges_in(entry) & api.refused]:
-        raise AccessDenied(
-            f"the token lacks {'; '.join(lacking)}",
-            cause="a role of the token or its user was changed, or the cluster was upgraded",
-            next_step=f"run `{INIT}`",
-        )
-    api.refused.clear()
-
-
-def node_time(api: Api, node: str, clock: Clock) -> float:
-    """Return the node's time, Unix seconds; this machine's time if the token lacks the right."""
-    try:
-        return float(api.get(f"/nodes/{node}/time")["time"])
-    except (AccessDenied, Rejected):
-        return clock.now().timestamp()
-
-
-def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
-    """Return the volumes on all storages of the node whose names show that this VM owns them."""
-    return {volid for volid in listed_volumes(api, node, vmid) if belongs(volid, vmid, mark)}
-
-
-def listed_volumes(api: Api, node: str, vmid: int) -> set[str]:
-    """Return the volumes on all storages of the node that are named after the VM ID."""
-    volids: set[str] = set()
-    for storage in api.get(f"/nodes/{node}/storage", content="images", enabled=1):
-        if not storage.get("active"):
-            continue  # its content cannot be listed
-        path = f"/nodes/{node}/storage/{storage['storage']}/content"
-        entries = api.get(path, content="images", vmid=vmid)
-        volids |= {str(entry["volid"]) for entry in entries}
-    return volids
-
-
-def pool_members(api: Api, pool: str) -> set[int]:
-    """Return the IDs of the VMs in a pool."""
-    members = api.get(f"/pools/{pool}")["members"]
-    return {int(member["vmid"]) for member in members if "vmid" in member}
 
 
 def _unchanged(vmid: int, why: str) -> str:

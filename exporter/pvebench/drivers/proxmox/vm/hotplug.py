@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, Configuration, ForeignDisk
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, ForeignDisk
 from pvebench.drivers.proxmox.vm.drive import UNUSED, parse_drive, read_back, test_slots
+from pvebench.drivers.proxmox.vm.vm_state import VmConfig
 from pvebench.drivers.vm_lifecycle import find_in_guest, unverified
 from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
 from pvebench.model.disk import Disk
@@ -20,7 +21,7 @@ from pvebench.model.guest import Guest
 from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 
-def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
+def plug(vm: BenchVm, slot: str, text: str) -> VmConfig:
     """Plug a disk into a slot; return the configuration with it.
 
     The volume must not be in another slot: Proxmox would attach it twice.
@@ -47,7 +48,7 @@ def plug(vm: BenchVm, slot: str, text: str) -> Configuration:
         ) from error
 
 
-def _effective(vm: BenchVm, slot: str, volid: str) -> Configuration:
+def _effective(vm: BenchVm, slot: str, volid: str) -> VmConfig:
     config = vm.verify_owner()
     if slot in config.waiting:
         raise SwitchFailed(f"{slot} not applied, only pending: {config.waiting[slot]}")
@@ -128,7 +129,7 @@ def reshape(vm: BenchVm, **options: Any) -> None:
         raise SwitchFailed(f"VM {vm.vmid}: option not applied: {', '.join(wrong)}")
 
 
-def _different(seen: Configuration, options: Mapping[str, Any]) -> dict[str, Any]:
+def _different(seen: VmConfig, options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value for key, value in options.items() if str(seen.values.get(key, "")) != str(value)
     }
@@ -166,7 +167,7 @@ class Plugged:
     plug: Plug
     slot: str
     serial: str
-    seen: Configuration
+    seen: VmConfig
     devices: tuple[int, ...] = ()
 
     @property
