@@ -6,7 +6,7 @@ Help and completion need the options alone: only functions import the configurat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -222,13 +222,17 @@ def make_console() -> Console:
 
 
 def show(form: str, data: Callable[[], Any], lines: Callable[[], Iterable[str]]) -> None:
-    """Print the result of a command as JSON or as text."""
-    click.echo(json.dumps(data(), indent=2) if form == "json" else "\n".join(lines()))
+    """Print the result of a command as JSON, or as text: each line as soon as it is known."""
+    if form == "json":
+        click.echo(json.dumps(data(), indent=2))
+        return
+    for line in lines():
+        click.echo(line)
 
 
-def columns(texts: Mapping[str, str]) -> Iterator[str]:
+def columns(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a line per name."""
-    return (f"{name + ':':9} {text}" for name, text in texts.items())
+    return (f"{name + ':':9} {text}" for name, text in texts)
 
 
 def read_settings(

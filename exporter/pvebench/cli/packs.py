@@ -40,7 +40,7 @@ from pvebench.service.selection import FittingCases, assignments, fitting, paced
 
 
 @click.command()
-@click.argument("name", type=click.Choice(sorted(MODELS)))
+@click.argument("name", type=click.Choice(MODELS))
 def schema(name: str) -> None:
     """Print a JSON schema: of packs or of settings."""
     click.echo(schema_text(name), nl=False)

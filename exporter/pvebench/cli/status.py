@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -32,32 +33,39 @@ from pvebench.verdicts.ranking import shown_definitions
 @format_option()
 def status(form: str, **options: Any) -> None:
     """Show what runs, what is next, what changed and what it costs."""
-    settings = read_settings(**options)
+    settings, failed = read_settings(**options), list[StoreError]()
+    lines = _lines(settings, failed)
+    show(form, lambda: dict(lines), lambda: columns(lines))
+    if failed:
+        raise failed[0]
+
+
+def _lines(settings: Settings, failed: list[StoreError]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each line; why results cannot be read is added to `failed`."""
     now, database = datetime.now(UTC), settings.state / "pvebench.db"
     holder = holder_of(settings.state)
     live = _live(settings, "status") if holder else {}
-    workers = live.get("workers", [])
-    lines = {
-        "running": _running(settings, holder, live),
-        "next": _next(settings, holder, workers, now),
-        "results": "none yet",
-        "changed": "unknown: no results",
-        "cost": "unknown: no results; estimate it with `pvebench plan`",
-        "data": f"{database.parent} (no database yet)",
-    }
-    unreadable = None
+    yield "running", _running(settings, holder, live)
+    yield "next", _next(settings, holder, live.get("workers", []), now)
+    stored, data = _NO_RESULTS, f"{database.parent} (no database yet)"
     if database.exists():
-        lines["data"] = f"{database} ({show_bytes(database.stat().st_size)})"
+        data = f"{database} ({show_bytes(database.stat().st_size)})"
         try:
             with results_of(settings) as store:
-                lines |= _stored(settings, Results(store), now, live)
+                stored = _stored(settings, Results(store), now, live) or _NO_RESULTS
         except StoreError as error:
             # The instance knows what runs all the same.
-            unreadable = error
-            lines |= dict.fromkeys(("results", "changed", "cost"), f"unknown: {error.reason}")
-    show(form, lambda: lines, lambda: columns(lines))
-    if unreadable is not None:
-        raise unreadable
+            failed.append(error)
+            stored = dict.fromkeys(_NO_RESULTS, f"unknown: {error.reason}")
+    yield from stored.items()
+    yield "data", data
+
+
+_NO_RESULTS: Final = {
+    "results": "none yet",
+    "changed": "unknown: no results",
+    "cost": "unknown: no results; estimate it with `pvebench plan`",
+}
 
 
 def _stored(

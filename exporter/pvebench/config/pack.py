@@ -1,4 +1,7 @@
-"""Packs: lists of cases to measure, one YAML file each."""
+"""Packs: lists of cases to measure, one YAML file each.
+
+Only functions import the schema, which includes the options of all tools: few commands read a pack.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from pvebench.config.document import Document, message_of, read_document, validate
-from pvebench.config.pack_keys import OptionValue, PackFile
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import MAX_NAME
 from pvebench.model.disk import Bus, Cache, Filesystem, Format
@@ -25,6 +27,9 @@ from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS, TOO_SHORT
 from pvebench.workloads.fio_job import ALIASES, EXPLAINED, SET_ELSEWHERE, fio_jobs, pack_options
 from pvebench.workloads.tool import ToolOptions
+
+if TYPE_CHECKING:
+    from pvebench.config.pack_keys import OptionValue, PackFile
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
@@ -160,6 +165,8 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     Raises:
         ConfigError: with all problems of the file.
     """
+    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # see above
+
     check_exists(path)
     document = read_document(path)
     file = validate(document, PackFile)
@@ -327,6 +334,8 @@ def _sections(jobs: Sequence[Mapping[str, str]], faults: dict[str, None]) -> dic
 
 def _check_fio(pack: Mapping[str, Any], faults: dict[str, None]) -> None:
     """Raise ConfigError for the faults, or without any for those of the pack."""
+    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # see above
+
     try:
         PackFile.model_validate(pack)
     except ValidationError as error:

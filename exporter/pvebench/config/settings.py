@@ -27,7 +27,6 @@ from pydantic import (
 
 from pvebench.config.document import message_of, read_document, validate
 from pvebench.config.pack import find_pack, is_pack_name
-from pvebench.config.pack_keys import PackFile
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
@@ -339,14 +338,17 @@ def _resolve_paths(value: Any, base: Path) -> Any:
 
 # --- JSON schemas, for editors.
 
-MODELS: Final[dict[str, type[BaseModel]]] = {"pack": PackFile, "settings": Settings}
+MODELS: Final = ("pack", "settings")
 _KEYS: Final = "\nAttributes:\n"
 
 
 def schema_text(name: str) -> str:
     """Return the JSON schema `pack` or `settings` as text."""
-    schema: dict[str, Any] = MODELS[name].model_json_schema()
-    schema["description"] = _description(MODELS[name])
+    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # slow, see `config.pack`
+
+    model = PackFile if name == "pack" else Settings
+    schema: dict[str, Any] = model.model_json_schema()
+    schema["description"] = _description(model)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 

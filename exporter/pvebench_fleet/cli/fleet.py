@@ -33,7 +33,7 @@ def status(form: str, **options: Any) -> None:
     with results_of(settings) as store:
         state = FleetLog(store.engine).state()
         lines = status_lines(settings, state, time.time())
-    show(form, lambda: lines, lambda: columns(lines))
+    show(form, lambda: lines, lambda: columns(lines.items()))
     if settings.fleet is not None and state is not None and state.state not in SOUND:
         raise MachineError(
             f"the connection to the hub fails: {state.state}",
