@@ -80,6 +80,37 @@ def test_an_operation_with_it_is_refused_with_its_state_and_the_command(
     assert action.format("thin") in refused.value.next_step
 
 
+def test_an_operation_with_a_storage_that_is_not_there_does_not_call_it_inactive(
+    site: Site,
+) -> None:
+    asked = scenario(kind=Format.QCOW2)
+    volume = site.node.volume(asked)[0]
+    site.node.boot(MACHINE)
+    site.node.attach(volume, asked.disk)
+    site.node.targets = OperationTargets(move_storage="nowhere")
+    with pytest.raises(VolumeError, match="nowhere is not on pve1, or not in the pool"):
+        site.node.operate("move", 0).prepare()
+
+
+@pytest.mark.parametrize("plugged", [True, False])
+def test_volumes_that_proxmox_cannot_free_with_their_vm_are_named(
+    site: Site, *, plugged: bool
+) -> None:
+    """DELETE of the VM ends well: such a volume is only a warning (`destroy_vm`)."""
+    asked = scenario(storage="thin")
+    volume = site.node.volume(asked)[0]
+    site.node.boot(MACHINE)
+    site.node.attach(volume, asked.disk)
+    if not plugged:
+        site.node.detach()
+    site.cluster.storages["thin"].mounted = False
+    site.node.shutdown()
+    assert site.cluster.vms == {}
+    (text,) = [details["text"] for _, _, details in site.store.journal.pending()]
+    assert text.startswith(f"{volume.volid} on pve1, on a storage that is not active")
+    assert "pvesm free" in text
+
+
 @pytest.mark.parametrize(("how", "fact", "action"), OFF)
 def test_check_names_its_state_wherever_it_is_used(
     api: RunningApi,

@@ -87,6 +87,86 @@ def test_a_killed_backup_fails_its_run_and_names_files_and_lock(allowed: Site) -
     assert len(remaining(allowed)) == 1
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        "unable to read tail (got 0 bytes)",
+        "unable to open file - No such file or directory",
+        "unable to get last line from task log - Input/output error",
+    ],
+)
+def test_a_backup_whose_node_crashed_is_a_killed_one(allowed: Site, status: str) -> None:
+    """The crash lost its log, so its exit status is another (`upid_read_status`)."""
+    one = begin(allowed, "backup", "vzdump")
+    allowed.cluster.tasks.killed_status = status
+    with pytest.raises(OperationFailed, match=r"backup failed: .* killed") as failed:
+        one.cancel()
+    assert "the node crashed" in failed.value.cause
+    (text,) = remaining(allowed)
+    assert "dump/vzdump-qemu-9000-*.vma.dat (up to 64.0 MiB)" in text
+    assert "run `qm unlock 9000`" in text
+
+
+def test_a_task_that_its_node_has_lost_is_a_killed_one(allowed: Site) -> None:
+    one = begin(allowed, "move", "qmmove")
+    one.stop()
+    allowed.cluster.idle()
+    allowed.cluster.tasks.all.clear()
+    with pytest.raises(OperationFailed, match=r"move failed: .* no such task; it was killed"):
+        one.cancel()
+
+
+def test_of_a_killed_backup_to_a_backup_server_only_the_lock_is_named() -> None:
+    line = "INFO: creating Proxmox Backup Server archive 'vm/9000/2026-11-28T10:00:00Z'"
+    details = {"node": "pve1", "vmid": "9000", "storage": "pbs"}
+    assert archives._left_by(archives._NAMED.search(line), details) == (
+        "a backup of VM 9000 to storage pbs on pve1 was killed; if the VM is still locked, run "
+        "`qm unlock 9000`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "lock"),
+    [
+        ("snapshot-ram", "qmsnapshot", "snapshot"),
+        ("delete-snapshot", "qmdelsnapshot", "snapshot-delete"),
+    ],
+)
+def test_a_killed_snapshot_fails_its_run_and_its_vm_is_removed_after_the_command(
+    allowed: Site, name: str, kind: str, lock: str
+) -> None:
+    one = begin(allowed, name, kind)
+    (task,) = [task for task in allowed.cluster.tasks.all if (task.kind, task.end) == (kind, None)]
+    task.stopped.set()
+    allowed.cluster.idle()
+    with pytest.raises(OperationFailed, match=rf"{name} failed: .* killed"):
+        one.look()
+    with pytest.raises(Busy, match=rf"locked \({lock}\)") as locked:
+        one.cancel()
+    assert "run qm unlock 9000" in locked.value.next_step
+    del allowed.cluster.vms[9000].config["lock"]
+    assert "removed VM 9000 with its volumes" in tidy(allowed)
+    assert allowed.cluster.volumes.owned(9000) == []
+    assert allowed.store.journal.pending() == []
+
+
+def test_a_killed_removal_is_named_with_the_command_until_the_number_is_free(allowed: Site) -> None:
+    allowed.node.boot(MACHINE)
+    allowed.cluster.tasks.deaf = {"qmdestroy"}
+    allowed.cluster.seconds = 60.0
+    api = allowed.connect()
+    allowed.cluster.vms[9000].stop()
+    allowed.cluster.tasks.find(api.delete("/nodes/pve1/qemu/9000")).stopped.set()
+    allowed.cluster.idle()
+    for _ in range(2):
+        (line,) = tidy(allowed)
+        assert "VM 9000 on pve1 is locked (destroyed)" in line
+        assert "run `qm destroy 9000 --skiplock` on pve1 as root" in line
+    allowed.cluster.vms.clear()
+    allowed.cluster.pools["bench"].clear()
+    assert tidy(allowed) == ["VM 9000 already gone"]
+
+
 def test_until_it_is_unlocked_the_vm_is_named_with_the_command(allowed: Site) -> None:
     with pytest.raises(OperationFailed):
         begin(allowed, "backup", "vzdump").cancel()

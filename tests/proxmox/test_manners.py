@@ -130,6 +130,10 @@ def test_a_right_that_is_missing_is_not_asked_for_again(site: Site) -> None:
             lambda cluster: setattr(cluster.all_nodes["pve1"], "hastate", "maintenance"),
             "is in maintenance",
         ),
+        (
+            lambda cluster: setattr(cluster.all_nodes["pve1"], "hastate", "fence"),
+            "is being fenced by HA",
+        ),
         (lambda cluster: cluster.all_nodes.pop("pve1"), "is not in the cluster"),
     ],
 )
@@ -221,7 +225,8 @@ def test_a_locked_vm_is_waited_for(both: Site, lock: str) -> None:
     hold = one.enter(case())
     assert hold is not None
     assert (hold.kind, hold.skip) == (HoldKind.BUSY, False)
-    assert hold.reason == f"the benchmark VM on pve1 is locked ({lock})"
+    command = "if no task of it runs, run qm unlock 9000"
+    assert hold.reason == f"the benchmark VM on pve1 is locked ({lock}); {command}"
     del vm.config["lock"]
     assert one.enter(case()) is None
 

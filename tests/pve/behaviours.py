@@ -1,7 +1,7 @@
 """What the real API does that its recordings cannot show, and whether the test API does it too.
 
-Seen on the real code of Proxmox VE 9.2.11 and 8.4.21 with QEMU's own backup, fleecing and savevm;
-each docstring is the behavior. `make pve-replay` compares these and the recordings.
+Seen on the real code of Proxmox VE 9.2.11 and 8.4.21 with QEMU's own backup, fleecing and savevm,
+or read in it; each docstring is the behavior. `make pve-replay` compares these and the recordings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pve.refusals import Refused
 STATUS = {"status", "exitstatus", "tokenid", "node", "upid", "starttime", "user", "pid", "id"}
 STATUS |= {"pstart", "type"}
 """Members of a task's status in all recordings, which `pve.replay` does not play."""
+
+DEAF = {"vzdump", "qmmove", "qmrestore", "qmdestroy", "qmsnapshot"}
 
 
 class Behaviors:
@@ -45,7 +47,7 @@ class Behaviors:
     def ended(self, method: str, path: str, *, stop: str = "", **params: str) -> dict[str, Any]:
         """Return the status of a task at its end; `stop`: ask for its end, `kill`: ignored."""
         self.cluster.seconds = 30.0 if stop else 0.0
-        self.cluster.tasks.deaf = {"vzdump", "qmmove", "qmrestore"} if stop == "kill" else set()
+        self.cluster.tasks.deaf = DEAF if stop == "kill" else set()
         upid = self.call(method, path, **params)
         if stop:
             self.call("DELETE", f"tasks/{upid}")
@@ -115,6 +117,33 @@ class Behaviors:
         options = {"archive": archive, "storage": "local", "force": "1", "description": "x"}
         self.ended("POST", "qemu", vmid="9000", stop="kill", **options)
         return bool(self.config["lock"] == "create")
+
+    def killed_snapshot(self) -> bool:
+        """A killed qmsnapshot leaves `lock: snapshot`, the snapshot and its memory's volume."""
+        self.call("PUT", "qemu/9000/config", scsi0="thin:1", memory="16")
+        self.ended("POST", "qemu/9000/status/start")
+        self.ended("POST", "qemu/9000/snapshot", snapname="ab", vmstate="1", stop="kill")
+        names = {row["name"] for row in self.call("GET", "qemu/9000/snapshot")}
+        left = "vm-9000-state-ab" in str(self.cluster.volumes.owned(9000))
+        return self.config["lock"] == "snapshot" and names == {"ab", "current"} and left
+
+    def killed_removal(self) -> bool:
+        """A killed qmdestroy has freed the volumes, and leaves only `lock: destroyed`."""
+        self.ended("DELETE", "qemu/9000", stop="kill")
+        return self.config == {"lock": "destroyed"} and not self.cluster.volumes.owned(9000)
+
+    def removal_without_storage(self) -> bool:
+        """A VM is removed without its volumes on an inactive storage, which cannot be freed."""
+        self.status(mounted=False)
+        end = self.ended("DELETE", "qemu/9000")
+        return end["exitstatus"] == "OK" and len(self.cluster.volumes.owned(9000)) == 1
+
+    def lost_log(self) -> bool:
+        """A crash of a node can lose a task's log: its exit status then is `unable to …`."""
+        self.cluster.tasks.killed_status = "unable to read tail (got 0 bytes)"
+        end = self.ended("POST", "vzdump", vmid="9000", storage="local", stop="kill")
+        log = self.call("GET", f"tasks/{end['upid']}/log")
+        return log == [] and str(end["exitstatus"]).startswith("unable to read tail")
 
     def failed_backup(self) -> bool:
         """The exit status of a failed backup is `job errors`; its cause is in the log."""

@@ -976,13 +976,18 @@ class Cluster(CloneCalls, OperationCalls):
             raise failure(f"VM {vmid} is running - destroy failed")
 
         def destroy(task: Task) -> None:
+            """The steps of `destroy_vm` in PVE/API2/Qemu.pm, in their order."""
             with vm.locked():
                 vm.refuse_lock()
-                vm.remove(unreferenced=destroy_unreferenced_disks == "1")
-                self.vms.pop(vm.vmid, None)
+                states = {taken.state for taken in self.snapshots(vm.vmid).values()}
+                vm.remove(states, unreferenced=destroy_unreferenced_disks == "1")
                 self.snapshots(vm.vmid).clear()
+                vm.config = {"lock": "destroyed"}
+                if task.kind in self.tasks.deaf:
+                    self._work(task, self.seconds)
                 for members in self.pools.values():
                     members.discard(vm.vmid)
+                self.vms.pop(vm.vmid, None)
 
         return self.tasks.run(node, "qmdestroy", vmid, who, destroy)
 

@@ -122,28 +122,27 @@ class OperationCalls:
                 content = {volid: vm.volumes.path(volid).read_bytes() for volid in held}
                 config = {k: v for k, v in vm.config.items() if _is_copied(k)}
                 parent = str(vm.config.get("parent", ""))
-                state = self._save_memory(task, vm, snapname, held) if with_memory else ""
-                self.snapshots(vm.vmid)[snapname] = Snapshot(
-                    config, content, parent, description, state
-                )
+                taken = Snapshot(config, content, parent, description)
+                self.snapshots(vm.vmid)[snapname] = taken  # before anything else is written
+                if with_memory:
+                    self._save_memory(task, vm, taken, snapname)
                 vm.config["parent"] = snapname
                 for volid in held:
                     vm.held.setdefault(volid, set()).add(snapname)
 
         return self.tasks.run(node, "qmsnapshot", vmid, who, take)
 
-    def _save_memory(self, task: Task, vm: Vm, snapname: str, held: list[str]) -> str:
-        """Return the volume with the memory of a running VM (`__snapshot_save_vmstate`)."""
+    def _save_memory(self, task: Task, vm: Vm, taken: Snapshot, snapname: str) -> None:
+        """Write the memory of a running VM to a volume (`__snapshot_save_vmstate`)."""
         if not vm.machine.alive():
-            return ""
-        storage = held[0].partition(":")[0]
+            return
+        storage = next(iter(taken.content)).partition(":")[0]
         size = (2 * int(vm.config["memory"]) + 500) << 20
-        state = vm.volumes.allocate(
+        taken.state = vm.volumes.allocate(
             storage, vm.vmid, f"vm-{vm.vmid}-state-{snapname}.raw", size, "raw"
         )
         self.states.append((storage, size))
         self._work(task, self.seconds)
-        return state
 
     def delete_nodes_qemu_snapshot_snapname(
         self, who: str, node: str, vmid: str, snapname: str, **_: Any

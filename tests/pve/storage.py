@@ -218,6 +218,7 @@ class Volumes:
         """Remove a volume; one that is not there any more is no error, as in Proxmox."""
         if volid not in self._found:
             return
+        self.storage(volid.partition(":")[0]).activate()
         self.path(volid).unlink(missing_ok=True)
         del self._book(volid)[volid]
 

@@ -66,6 +66,8 @@ class Tasks:
         """Kind of task -> text with which the next one of it fails."""
         self.deaf: set[str] = set()
         """Kinds of tasks that ignore TERM, so that a stop kills them."""
+        self.killed_status = "unexpected status"
+        """Exit status of a killed task; a crash of its node can lose the log (PVE/Tools.pm)."""
         self._numbers = itertools.count(0x1000)
 
     def foreign(self, node: str, kind: str, subject: str) -> Task:
@@ -110,7 +112,8 @@ class Tasks:
             code = f"{error.status} " if error.errors else ""
             self._end(task, f"{code}{error.reason}{details}".replace("\n", " "), "ERROR")
         except Killed:
-            task.ended, task.end = int(time.time()), "unexpected status"
+            task.log = task.log if self.killed_status == "unexpected status" else []
+            task.ended, task.end = int(time.time()), self.killed_status
         except Exception as error:  # noqa: BLE001 # a worker's death ends its task, as in Proxmox
             self._end(task, str(error).replace("\n", " "), "ERROR")
         else:

@@ -6,14 +6,14 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pve.drives import LIVE, NEW, SLOT, UNUSED, parse, render, size_text
 from pve.machines import Machine
-from pve.refusals import bad_parameter, failure
+from pve.refusals import Refused, bad_parameter, failure
 from pve.storage import Volumes
 
 FAST = frozenset(
@@ -298,10 +298,11 @@ class Vm:
         self.machine.stop()
         self.apply()
 
-    def remove(self, *, unreferenced: bool = False) -> None:
+    def remove(self, states: Iterable[str] = (), *, unreferenced: bool = False) -> None:
         """Free every volume of the VM that its configuration names (`destroy_vm` in PVE).
 
         Args:
+            states: volumes of its snapshots' memory.
             unreferenced: also whatever is named after its number, on any storage of the node.
         """
         named = {
@@ -310,8 +311,9 @@ class Vm:
             if SLOT.match(key) or UNUSED.match(key) or key in ("efidisk0", "tpmstate0")
         }
         for volid in self.volumes.owned(self.vmid):
-            if unreferenced or volid in named:
-                self.volumes.free(volid)
+            if unreferenced or volid in {*named, *states}:
+                with suppress(Refused):  # only a warning in the log
+                    self.volumes.free(volid)
 
 
 def _keys(text: str) -> list[str]:

@@ -38,6 +38,12 @@ _LONGEST: Final = 2000
 _CAUSES: Final = (
     (" is disabled", "the storage is disabled", "run `pvesm status` on the node"),
     (" does not exist", "it was removed or renamed", "check the names in the settings"),
+    (
+        "killed before its end",
+        "it was stopped by force, or the node crashed or ran out of memory",
+        "check the node; `pvebench cleanup` lists what the task may have left",
+    ),
+    ("No space left", "the storage is full", "free space on it, or use a smaller volume.size"),
     ("hostname lookup", "the cluster has no node of this name", "run `pvecm nodes` on a node"),
     ("", "the node could not do it", "run `journalctl -u pvedaemon` on the node"),
 )
@@ -155,6 +161,8 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             cause="the token or its user lacks this right, or the object does not exist",
             next_step=f"run `{INIT}`, also after an upgrade to version 9",
         )
+    if 400 < status < 500:  # Proxmox VE has no others
+        return InvalidResponse(what, f"status {status} {text}")
     shown = {readable(key): readable(why) for key, why in (error.errors or {}).items()}
     return specific(Rejected(what, text, status=status, fields=shown))
 

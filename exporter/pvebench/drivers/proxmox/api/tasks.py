@@ -23,8 +23,13 @@ _STOPPING: Final = frozenset(
     {"qmstop", "qmshutdown", "qmreboot", "qmsuspend", "qmigrate", "hastop", "hashutdown"}
 )
 """Types of tasks after which a VM is off, or no longer on its node."""
-KILLED: Final = "unexpected status"
-"""Exit status of a killed task: its log has no last line (`upid_read_status` of PVE/Tools.pm)."""
+_NO_LOG: Final = "unable to open file - no such task"
+_KILLED: Final = (
+    *("unexpected status", "unable to read tail", "unable to open file - "),
+    *("unable to extract last line", "unable to get last line"),
+)
+"""Starts of the exit status of a task whose log has no last line (`upid_read_status` of
+PVE/Tools.pm): it was killed, or its node crashed."""
 SEARCH_SECONDS: Final = 10.0
 """Time within which a task with a lost UPID must appear in the list, seconds."""
 _MAX_UNIDENTIFIED: Final = 20
@@ -32,6 +37,15 @@ _MAX_UNIDENTIFIED: Final = 20
 _LOCK_SECONDS: Final = 60.0
 """Maximum wait for another request's configuration lock, seconds; the cleanup of a stopped VM
 takes 30 s."""
+
+
+class TaskKilled(Rejected):
+    """Task that ended without undoing anything."""
+
+
+def was_killed(exit_status: str) -> bool:
+    """Return whether the exit status of a task says that it was killed, or its node crashed."""
+    return exit_status.startswith(_KILLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,9 @@ class Tasks:
         log = self._log(path)
         if _WARNINGS.match(text):
             return Ended(upid, warnings=log)
+        if was_killed(text):
+            text = f"{text}; it was killed before its end"
+            raise TaskKilled(what, text, evidence=f"{upid}\n{log}")
         raise specific(Rejected(what, _reason(text, log), evidence=f"{upid}\n{log}"))
 
     def _upid(self, call: Callable[[], Any], kind: str) -> str:
@@ -182,9 +199,9 @@ class Tasks:
         except ServerGone:
             return None  # the node may be rebooting; the deadline decides
         except Rejected as error:
-            if error.status < 500:
-                raise
-            return None  # a server error says nothing about the task
+            # The node knows no such task, or a server error says nothing about it.
+            lost = {"status": "stopped", "exitstatus": _NO_LOG}
+            return lost if error.status < 500 else None
         return status
 
     def _log(self, path: str) -> str:
@@ -234,8 +251,6 @@ def start_of(entry: dict[str, Any]) -> tuple[int, int]:
 
 def _reason(text: str, log: str) -> str:
     """Return the reason; for a failed start or backup, it is in the log only."""
-    if text == KILLED:
-        return f"{text}; it was killed before its end"
     if text == "job errors":
         lines = [line for line in log.splitlines() if line.startswith("ERROR: ")]
         return f"{text}: {lines[0].removeprefix('ERROR: ')}" if lines else text

@@ -51,8 +51,8 @@ _HEAVY_TASKS: Final = {
 The types are those of `fork_worker` in pve-manager, qemu-server, pve-container and pve-storage.
 """
 _HEAVY: Final = {kind: what for what, kinds in _HEAVY_TASKS.items() for kind in kinds.split()}
-_MAINTENANCE: Final = "maintenance"
-"""Node state of the cluster's HA manager: `ha-manager crm-command node-maintenance`.
+_AWAY: Final = {"maintenance": "is in maintenance", "fence": "is being fenced by HA"}
+"""Node state of the cluster's HA manager -> what it means.
 
 /cluster/resources contains the manager's node_status as a node's `hastate` from pve-manager
 `HASTATE_SINCE` on, without special rights. If the HA manager never ran, nodes have none.
@@ -149,8 +149,8 @@ class NodeGuard:
             why = "is not in the cluster"
         elif own.get("status") != "online":
             why = f"is {own.get('status', 'in an unknown state')}"
-        elif own.get("hastate") == _MAINTENANCE:
-            why = "is in maintenance"
+        else:
+            why = _AWAY.get(str(own.get("hastate")), "")
         unknown = why == "is unknown"
         self._unknown_since = (self._unknown_since or self._now()) if unknown else 0.0
         if not why:
@@ -198,12 +198,10 @@ class NodeGuard:
             return None
         if self._locked_since is None:
             self._locked_since = self._now()
-        reason = f"the benchmark VM on {self._node} is locked ({lock})"
-        if self._now() - self._locked_since < LOCKED_SECONDS:
-            return Hold(kind=HoldKind.BUSY, reason=reason, seconds=AGAIN_SECONDS)
-        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h; "
-        reason += f"if the lock is stale, run qm unlock {vmid}"
-        return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
+        reason = f"the benchmark VM on {self._node} is locked ({lock}); "
+        reason += f"if no task of it runs, run qm unlock {vmid}"
+        skip = self._now() - self._locked_since >= LOCKED_SECONDS
+        return Hold(kind=HoldKind.BUSY, reason=reason, seconds=AGAIN_SECONDS, skip=skip)
 
     def _claimed(self, rows: Rows) -> Hold | None:
         other = self._claims.take(rows)

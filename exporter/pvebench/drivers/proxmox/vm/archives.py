@@ -16,14 +16,15 @@ from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.api.tasks import (
-    KILLED,
     SEARCH_SECONDS,
     Tasks,
     newest_task,
     runs_task,
     start_of,
+    was_killed,
 )
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.vm_state import active_storages
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds, remember
@@ -71,7 +72,7 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
         if not details.keys() >= _KEYS or details["mark"] != vm.mark:
             continue
         began = _own_tasks(api, details)[:1]
-        if began and began[0].get("status") == KILLED:
+        if began and was_killed(str(began[0].get("status"))):
             lines.append(_left_by(_named(api, details["node"], began[0]["upid"]), details))
             remember(journal, lines[-1])
             journal.close(number)
@@ -91,11 +92,13 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
 def _left_by(named: re.Match[str] | None, details: Mapping[str, str]) -> str:
     """Return the files of a killed backup (`exec_backup_task` in PVE/VZDump.pm), and its lock."""
     vmid, most = details["vmid"], details.get("most", "an unknown size")
-    base = f"{named['place'] or ''}{named['name'].partition('.')[0]}" if named else "vzdump files"
+    place, name = named.group("place", "name") if named else ("dump/", f"vzdump-qemu-{vmid}-*")
+    base = f"{place}{name.partition('.')[0]}"
+    # Proxmox Backup Server, which has no place on the node, discards an incomplete backup.
+    files = f"{base}.vma.dat (up to {most}), {base}.tmp or an archive may remain; remove them there"
     return readable(
-        f"{base}.vma.dat (up to {most}), {base}.tmp or an archive may remain on {details['node']}, "
-        f"storage {details['storage']}, of a killed backup of VM {vmid}; remove them there; if the "
-        f"VM is still locked, run `qm unlock {vmid}`"
+        f"a backup of VM {vmid} to storage {details['storage']} on {details['node']} was killed; "
+        f"{'' if place is None else f'{files}; '}if the VM is still locked, run `qm unlock {vmid}`"
     )
 
 
@@ -106,11 +109,9 @@ def remove_unrecorded(api: Api, clock: Clock, vm: BenchVm, node: str) -> int:
     """
     vm.require_unlocked("remove its backups")
     count = 0
-    for row in api.get(f"/nodes/{node}/storage", content="backup", enabled=1):
-        if row.get("active"):
-            storage, vmid = str(row["storage"]), str(vm.vmid)
-            of_vm = {"node": node, "vmid": vmid, "storage": storage, "mark": vm.mark, "newest": ""}
-            count += _remove(api, clock, of_vm)
+    of_vm = {"node": node, "vmid": str(vm.vmid), "mark": vm.mark, "newest": ""}
+    for storage in active_storages(api, node, "backup"):
+        count += _remove(api, clock, {**of_vm, "storage": storage})
     return count
 
 

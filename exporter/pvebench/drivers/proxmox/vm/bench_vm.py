@@ -28,6 +28,7 @@ from pvebench.drivers.proxmox.vm.drive import (
 from pvebench.drivers.proxmox.vm.vm_state import (
     VmConfig,
     VmPlace,
+    active_storages,
     listed_volumes,
     pool_members,
     read_config,
@@ -292,10 +293,10 @@ class BenchVm:
         )
         if not stay:
             return ""
-        log.warning("volumes named after a removed VM remain", vmid=self.vmid, volumes=stay)
+        log.warning("volumes of a removed VM remain", vmid=self.vmid, volumes=stay)
         text = (
-            f"{', '.join(stay)} on {self._place.node}, perhaps of a killed move, restore or "
-            "backup; check each, then remove it with `pvesm free` there"
+            f"{', '.join(stay)} on {self._place.node}, on a storage that is not active, or of a "
+            "killed move, restore or backup; check each, then remove it with `pvesm free` there"
         )
         remember(journal, text)
         return f"; not removed: {text}"
@@ -307,7 +308,8 @@ class BenchVm:
         administrators; removing the VM, which must be off, also removes its attached volumes.
 
         Returns:
-            Volumes with a name that Proxmox gave for this VM ID, in no configuration.
+            Volumes with a name that Proxmox gave for this VM ID, in no configuration, and those
+            that Proxmox cannot free (`destroy_vm` only prints a warning).
         """
         seen = self.verify_owner()
         # Pending disks are freed as well (`destroy_vm` in PVE/QemuServer.pm).
@@ -322,7 +324,9 @@ class BenchVm:
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
         if slots := dict(zip(free, sorted(loose), strict=False)):
             self.change("attach own volumes", **slots)
-        return sorted(volid for volid in others if is_given(volid, self.vmid))
+        active = active_storages(self._api, self._place.node)
+        lost = {volid for volid in held if volid.partition(":")[0] not in active}
+        return sorted(lost | {volid for volid in others if is_given(volid, self.vmid)})
 
     def _moved(self, config: Mapping[str, Any]) -> set[str]:
         slots = test_slots(config).items()

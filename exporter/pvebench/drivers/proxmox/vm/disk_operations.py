@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.tasks import KILLED, runs_task
+from pvebench.drivers.proxmox.api.tasks import TaskKilled, runs_task
 from pvebench.drivers.proxmox.vm.archives import (
     BACKUP,
     LOCK_MINUTES,
@@ -239,7 +239,10 @@ class DiskOperation:
         except (Rejected, Busy) as error:
             self._ended = True
             raise OperationFailed(
-                f"{self._name} failed: {error.reason}", evidence=error.evidence
+                f"{self._name} failed: {error.reason}",
+                cause=error.cause,
+                next_step=error.next_step,
+                evidence=error.evidence,
             ) from error
 
     def cancel(self) -> None:
@@ -273,7 +276,7 @@ class DiskOperation:
                 self._ended = self._ended or self._has_ended()
             except OperationFailed as error:
                 # A stopped task fails, and one that is killed leaves what it did.
-                if self._name not in _STOPPABLE or KILLED in error.happened:
+                if self._name not in _STOPPABLE or isinstance(error.__cause__, TaskKilled):
                     self._failure = error
                 return
             if self._ended:

@@ -142,9 +142,9 @@ def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
         raise Busy(f"VM {vm.vmid} is still created")
     raise NotOwned(
         f"VM {vm.vmid} not changed: not in the pool or not visible",
-        next_step="if a crash of the node interrupted its creation (lock create without "
-        f"description, or lock clone with {vm.mark} in it), remove it on the node as root, with "
-        "the option --skiplock of qm",
+        next_step="if a crash of the node interrupted its creation or removal (lock create or "
+        f"destroyed without description, or lock clone with {vm.mark} in it), remove it on the "
+        "node as root, with the option --skiplock of qm",
     )
 
 
@@ -194,8 +194,14 @@ def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) 
     Raises AccessDenied: the token may not see any VM of the pool.
     """
     try:
-        if vm.read().values.get("lock") in ("create", "clone"):
+        if (lock := vm.read().values.get("lock")) in ("create", "clone"):
             return False
+        if lock == "destroyed":  # the last step of a removal (`destroy_vm` in PVE/API2/Qemu.pm)
+            raise Busy(
+                f"VM {vm.vmid} on {place.node} is locked (destroyed)",
+                cause="its removal was killed",
+                next_step=f"run `qm destroy {vm.vmid} --skiplock` on {place.node} as root",
+            )
         mark_again(api, vm, place, details.get("newest", ""))
         vm.verify_owner()
     except (HypervisorGone, Forbidden, Rejected):

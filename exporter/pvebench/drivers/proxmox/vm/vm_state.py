@@ -82,15 +82,18 @@ def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
     return {volid for volid in listed_volumes(api, node, vmid) if belongs(volid, vmid, mark)}
 
 
+def active_storages(api: Api, node: str, content: str | None = None) -> list[str]:
+    """Return the storages of the node whose content can be listed and removed."""
+    rows = api.get(f"/nodes/{node}/storage", content=content, enabled=1)
+    return [str(row["storage"]) for row in rows if row.get("active")]
+
+
 def listed_volumes(api: Api, node: str, vmid: int) -> set[str]:
     """Return the volumes on all storages of the node that are named after the VM ID."""
     volids: set[str] = set()
-    for storage in api.get(f"/nodes/{node}/storage", content="images", enabled=1):
-        if not storage.get("active"):
-            continue  # its content cannot be listed
-        path = f"/nodes/{node}/storage/{storage['storage']}/content"
-        entries = api.get(path, content="images", vmid=vmid)
-        volids |= {str(entry["volid"]) for entry in entries}
+    for storage in active_storages(api, node, "images"):
+        path = f"/nodes/{node}/storage/{storage}/content"
+        volids |= {str(row["volid"]) for row in api.get(path, content="images", vmid=vmid)}
     return volids
 
 

@@ -51,9 +51,15 @@ _TIDY_SECONDS: Final = 600.0
 def space_of(status: Mapping[str, Any], storage: str, node: str, min_free: int = 0) -> Space:
     """Return the space of a storage from the status that a node reports.
 
-    Raises VolumeError: it is disabled or not active there, for which Proxmox reports 0 bytes.
+    Raises VolumeError: there is none, or it is disabled or not active there, for which Proxmox
+    reports 0 bytes.
     """
-    if not int(status.get("active") or 0):
+    if not status:
+        raise VolumeError(
+            f"storage {storage} is not on {node}, or not in the pool",
+            next_step="run `pvebench check`, which names the command",
+        )
+    if not status.get("active"):
         off = not int(status.get("enabled", 1))
         step = f"set {storage} --disable 0" if off else f"status --storage {storage}"
         raise VolumeError(
