@@ -466,6 +466,40 @@ def test_whatever_one_answer_is_turned_into_costs_only_what_asked_for_it(site: S
     assert site.api.crashes == []
 
 
+def test_numbers_that_arrive_as_strings_and_booleans_are_numbers(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Perl's JSON writes what was last used as a string as one; "0" is true in Python."""
+    call = site.cluster.call
+
+    def as_text(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: as_text(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [as_text(item) for item in value]
+        return str(int(value)) if isinstance(value, int) else value
+
+    monkeypatch.setattr(site.cluster, "call", lambda *request: as_text(call(*request)))
+    site.cluster.storages["share"].mounted = False
+    volume, _ = site.node.volume(scenario())
+    guest = site.node.boot(MACHINE)
+    site.node.attach(volume, scenario().disk)
+    assert guest.run(["sh", "-c", "sleep 0.3; exit 3"]).exit_code == 3
+    rows = site.connect().get("/nodes/pve1/storage")
+    assert [row["active"] for row in rows] == [1, 0, 1]
+    site.cluster.vms[9000].node = "pve2"  # an administrator has migrated it
+    lines = undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    assert lines == ["removed VM 9000 with its volumes"]
+
+
+@pytest.mark.parametrize("status", [404, 405, 413, 429])
+def test_a_status_that_proxmox_does_not_have_is_of_another_service(site: Site, status: int) -> None:
+    site.faults.add("status", "GET", "/version", status=status, text="Not Found")
+    with pytest.raises(InvalidResponse, match=f"status {status} Not Found") as refused:
+        site.connect().get("/version")
+    assert "another service" in refused.value.cause
+
+
 def _any_number(call: str) -> str:
     """Return the pattern of a call: tasks, volumes and programs have another name each time."""
     call = re.sub(r"UPID:[^/]+", "UPID:[^/]+", call.replace("+", r"\+"))

@@ -24,28 +24,38 @@ class Shape:
         return SchemaValidator(self.schema)
 
     def __call__(self, value: Any) -> str:
+        return self.read(value)[1]
+
+    def read(self, value: Any) -> tuple[Any, str]:
+        """Return a value with its numbers as numbers, not as strings or booleans; its problem."""
         try:
-            self._validator.validate_python(value)
+            return self._validator.validate_python(value), ""
         except ValidationError as invalid:
-            error = invalid.errors(include_url=False)[0]
-        else:
-            return ""
-        places = [f"row {at}" if isinstance(at, int) else f"{at[:80]!r}" for at in error["loc"]]
-        absent = error["input"] is None and places and not places[-1].startswith("row")
-        if absent or error["type"] == "missing":
-            return ": ".join([*places[:-1], f"no member {places[-1]}"])
-        nouns = {"list_type": "not a list", "dict_type": "not an object"}
-        text = nouns.get(error["type"], error["msg"])
-        return ": ".join([*places, f"{kind_of(error['input'])}, {text}"])
+            return value, _problem(invalid)
 
 
-def leaf(noun: LiteralString, accepts: Callable[[Any], object]) -> Shape:
+def _problem(invalid: ValidationError) -> str:
+    error = invalid.errors(include_url=False)[0]
+    places = [f"row {at}" if isinstance(at, int) else f"{at[:80]!r}" for at in error["loc"]]
+    absent = error["input"] is None and places and not places[-1].startswith("row")
+    if absent or error["type"] == "missing":
+        return ": ".join([*places[:-1], f"no member {places[-1]}"])
+    nouns = {"list_type": "not a list", "dict_type": "not an object"}
+    text = nouns.get(error["type"], error["msg"])
+    return ": ".join([*places, f"{kind_of(error['input'])}, {text}"])
+
+
+def leaf(
+    noun: LiteralString,
+    accepts: Callable[[Any], object],
+    convert: Callable[[Any], Any] = lambda value: value,
+) -> Shape:
     """Accept a value if `accepts` returns true; messages say that others are not `noun`."""
 
     def check(value: Any) -> Any:
         if not accepts(value):
             raise PydanticCustomError("leaf", f"not {noun}")
-        return value
+        return convert(value)
 
     return Shape(core_schema.no_info_plain_validator_function(check))
 
@@ -64,9 +74,13 @@ anything: Final = Shape(core_schema.any_schema())
 text: Final = leaf("a string", lambda value: isinstance(value, str))
 truth: Final = leaf("a boolean", lambda value: isinstance(value, bool))
 count: Final = leaf("a count", _counted)
-number: Final = leaf("a number", lambda some: _numeric(some, 1e300, r"[+-]?\d{1,20}(\.\d{1,20})?"))
+number: Final = leaf(
+    "a number",
+    lambda value: _numeric(value, 1e300, r"[+-]?\d{1,20}(\.\d{1,20})?"),
+    lambda value: float(value) if "." in str(value) else int(value),
+)
 """What `float` converts to a finite number, including strings of digits."""
-whole: Final = leaf("an integer", lambda value: _numeric(value, 1e19, r"[+-]?[0-9]{1,20}"))
+whole: Final = leaf("an integer", lambda value: _numeric(value, 1e19, r"[+-]?[0-9]{1,20}"), int)
 """What `int` converts to a number, including strings of digits."""
 
 
@@ -78,7 +92,7 @@ def fields(**shapes: Shape) -> Shape:
         schema = core_schema.nullable_schema(shape.schema) if optional else shape.schema
         member = core_schema.typed_dict_field(schema, required=not optional)
         members[name.rstrip("_").replace("__", "-")] = member
-    return Shape(core_schema.typed_dict_schema(members, extra_behavior="ignore"))
+    return Shape(core_schema.typed_dict_schema(members, extra_behavior="allow"))
 
 
 def rows(shape: Shape | None = None, /, **shapes: Shape) -> Shape:

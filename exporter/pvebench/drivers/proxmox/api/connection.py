@@ -146,8 +146,8 @@ class Api:
         self._adapter.allow(seconds or _CALL_SECONDS, most_bytes(path))
         failed = True
         try:
-            answer = self._send(method, path, sent)
-            if wrong := shape_of(method, path)(answer):
+            answer, wrong = shape_of(method, path).read(self._send(method, path, sent))
+            if wrong:
                 raise ResponseRejected(f"not a Proxmox VE response: {wrong}")
             failed = False
         # A RequestException is an OSError too; requests raises plain ones of its own.
@@ -270,8 +270,10 @@ def numbers_of(text: str) -> tuple[int, ...]:
 # --- logins
 
 TOKEN_VARIABLE: Final = "PVEBENCH_PROXMOX_TOKEN"  # noqa: S105 # the variable's name, not a secret
+_QUOTES: Final = "\"'\u2018\u2019\u201c\u201d"
 _TOKEN: Final = re.compile(
-    r"(?:PVEAPIToken=)?(?P<user>[^\s:/!]+@[^\s:/!]+)!(?P<name>[A-Za-z][A-Za-z0-9._-]+)"
+    r"(?:(?:Authorization: )?PVEAPIToken=)?"
+    r"(?P<user>[^\s:/!]+@[^\s:/!]+)!(?P<name>[A-Za-z][A-Za-z0-9._-]+)"
     r"[= ](?P<secret>\S+)\Z"
 )
 
@@ -320,8 +322,8 @@ def read_token(path: Path | None) -> Token:
         except OSError as error:
             where, wrong = f"token file {path}:", str(error.strerror)
             cause = "no token was created yet, or the file belongs to another user"
-    # Editors add a byte order mark, env files quotes, and bash a backslash before `!`.
-    plain = text.lstrip("\ufeff").strip().strip("\"'").replace("\\!", "!")
+    # Editors add a byte order mark, env files and chats quotes, and bash a backslash before `!`.
+    plain = text.lstrip("\ufeff").strip().strip(_QUOTES).replace("\\!", "!")
     if token := _TOKEN.match(plain):
         return Token(**token.groupdict())
     if text:
