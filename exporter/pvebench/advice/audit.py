@@ -39,6 +39,8 @@ _CHANGED: Final = ("cache", "aio", "iothread")
 _SINGLE: Final = "virtio-scsi-single"
 _MACHINE: Final = re.compile(r"(pc-(i440fx|q35)|pc|q35)(-(?P<major>\d{1,9})\.[\d.]+(\+pve\d+)?)?")
 _CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
+_FREEZE: Final = ("freeze-fs", "freeze-fs-on-backup", "guest-fsfreeze")
+"""Names of one option of `agent`; up to version 9.1 only the second."""
 _VOLUME_CHAINS: Final = 10
 """Major version of the machine type from which on disks are block devices with volume chains."""
 
@@ -159,9 +161,10 @@ def _effective(
     config: Mapping[str, str], slot: str, text: str, kind: Mapping[str, str]
 ) -> dict[str, str]:
     volid, options = parse_drive(text)
-    extension = volid.rpartition(".")[2]
+    # A path has the format of its option, a volume that of its name.
+    form = options.get("format", "") if volid[:1] == "/" else volid.rpartition(".")[2]
     meaning = effective(slot, options, scsihw=config.get("scsihw", "lsi"), storage=kind)
-    meaning["format"] = extension if extension in ("qcow2", "vmdk") else "raw"
+    meaning["format"] = form if form in ("qcow2", "vmdk") else "raw"
     return {name: meaning[name] for name in _REPORTED}
 
 
@@ -203,22 +206,25 @@ def _findings(config: Mapping[str, str], slot: str, kind: Mapping[str, str]) -> 
 
 def vm_findings(vm: AuditedVm, cluster: AuditedCluster) -> tuple[Finding, ...]:
     """Return what concerns a VM, not one of its disks."""
-    return tuple(_also_pending(vm, lambda config: _vm_findings(config, vm.node, cluster)))
+    return tuple(_also_pending(vm, lambda config: _vm_findings(config, vm, cluster)))
 
 
 def _vm_findings(
-    config: Mapping[str, str], node: str, cluster: AuditedCluster
+    config: Mapping[str, str], vm: AuditedVm, cluster: AuditedCluster
 ) -> Iterator[Finding]:
-    drives = [text for key, text in config.items() if SLOT.match(key) or key in OTHER_VOLUMES]
+    keys = (*OTHER_VOLUMES, "hookscript")
+    drives = [text for key, text in config.items() if SLOT.match(key) or key in keys]
     for storage in sorted({*map(_storage, drives)} - {""}):
-        if absence := cluster.absence(storage, node):
+        if absence := cluster.absence(storage, vm.node):
             yield Finding(text=f"storage {storage} {absence}: the VM does not start", severe=True)
     controller = config.get("scsihw", "lsi")
     if not controller.startswith("virtio") and any("scsi" in slot for slot in test_slots(config)):
         yield Finding(text=f"emulated controller {controller}: slow, no I/O thread")
-    if lock := config.get("lock"):
+    if (lock := config.get("lock")) == "suspended":
+        yield Finding(text="suspended to disk: its start resumes it, with the options of before")
+    elif lock:
         text = f"locked ({lock}): Proxmox VE rejects its start and changes; if no task of it runs"
-        yield Finding(text=f"{text}, `qm unlock` removes the lock")
+        yield Finding(text=f"{text}, `qm unlock {vm.vmid}` removes the lock")
     if "args" in config:
         yield Finding(text="args passes options to QEMU that pvebench does not read")
     if "parent" in config:
@@ -226,8 +232,8 @@ def _vm_findings(
     default, agent = parse_drive(config.get("agent", ""))
     if not is_on(agent.get("enabled", default)):
         yield Finding(text="no guest agent: backups do not freeze the file systems")
-    elif not is_on(agent.get("freeze-fs-on-backup", "1")):
-        yield Finding(text="freeze-fs-on-backup=0: backups do not freeze the file systems")
+    elif off := [name for name in _FREEZE if not is_on(agent.get(name, "1"))]:
+        yield Finding(text=f"{off[0]}=0: backups do not freeze the file systems")
 
 
 def _cache_findings(

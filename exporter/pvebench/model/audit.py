@@ -27,9 +27,9 @@ class AuditedCluster:
     """What the token may see.
 
     Attributes:
-        storages: ID -> its options; `type` is always there.
+        storages: ID -> its options; `type` is always there. Empty: they could not be read.
         names: ID of a storage -> its names in packs.
-        unread: VMs that could not be read, with the reason.
+        unread: what could not be read, with the reason.
     """
 
     vms: tuple[AuditedVm, ...]
@@ -41,7 +41,7 @@ class AuditedCluster:
         """Return why the VMs of a node cannot use a storage; empty: they can."""
         row = self.storages.get(storage)
         if row is None:
-            return "does not exist, or the token cannot see it"
+            return "does not exist, or the token cannot see it" if self.storages else ""
         if row.get("disable") == "1":
             return "is disabled"
         nodes = row.get("nodes", node).replace(" ", "").split(",")

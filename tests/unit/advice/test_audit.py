@@ -30,6 +30,7 @@ STORAGES = {
     "thick": {"type": "zfspool"},
     "zpool": {"type": "zfspool", "sparse": "1"},
     "iscsi": {"type": "zfs", "sparse": "1"},
+    "full": {"type": "dir", "preallocation": "full"},
     "off": {"type": "dir", "disable": "1"},
     "far": {"type": "dir", "nodes": "b,c"},
 }
@@ -49,6 +50,20 @@ def disk(one: AuditedVm, view: View | None = None) -> AuditedDisk:
     advice = recommendations(view) if view else ()
     (found,) = audit(cluster(one), advice, view.trends if view else {})
     return found
+
+
+@pytest.mark.parametrize(
+    ("drive", "form"),
+    [
+        ("/mnt/x.qcow2", "raw"),
+        ("/mnt/x,format=qcow2", "qcow2"),
+        ("nfs:base-9-disk-0.raw/100/vm-100-disk-0.qcow2", "qcow2"),
+    ],
+)
+def test_a_path_has_the_format_of_its_option_and_a_volume_that_of_its_name(
+    drive: str, form: str
+) -> None:
+    assert disk(vm("scsi0", drive)).effective["format"] == form
 
 
 def texts(one: AuditedDisk) -> str:
@@ -90,7 +105,12 @@ def test_a_chain_needs_a_machine_that_the_next_start_has(
             "no guest agent",
         ),
         (vm("scsi0", "lvm:vm-1-disk-0", agent="1,freeze-fs-on-backup=0"), "do not freeze"),
+        (vm("scsi0", "lvm:vm-1-disk-0", agent="1,freeze-fs=off"), "freeze-fs=0: backups do not"),
+        (vm("scsi0", "lvm:vm-1-disk-0", agent="guest-fsfreeze=0,enabled=1"), "do not freeze"),
         (vm("scsi0", "lvm:vm-100-disk-0", lock="backup"), "locked (backup): "),
+        (vm("scsi0", "lvm:vm-100-disk-0", lock="migrate"), "`qm unlock 100` removes the lock"),
+        (vm("scsi0", "lvm:vm-100-disk-0", lock="suspended"), "its start resumes it"),
+        (vm("scsi0", "lvm:vm-100-disk-0", hookscript="gone:snippets/x"), "gone does not exist"),
         (vm("scsi0", "lvm:vm-100-disk-0", args="-drive file=/x"), "args passes options to QEMU"),
         (vm("scsi0", "gone:vm-100-disk-0"), "storage gone does not exist"),
         (vm("scsi0", "lvm:vm-100-disk-0", tpmstate0="gone:x"), "storage gone does not exist"),
@@ -110,6 +130,7 @@ def test_a_finding_is_stated(one: AuditedVm, text: str) -> None:
         "thin:vm-100-disk-0,discard=on,iothread=1,size=32G,ssd=1",
         "thick:vm-100-disk-0",
         "lvm:vm-100-disk-0.qcow2",
+        "full:100/vm-100-disk-0.qcow2",
         "/dev/disk/by-path/pci-0000:00:1f.2-ata-1",
     ],
 )

@@ -168,6 +168,9 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
     for row in api.get("/cluster/resources", type="vm"):
         if row.get("type") != "qemu" or row.get("template"):
             continue
+        if not {"node", "vmid"} <= row.keys():
+            unread.append(f"{row.get('id', 'a VM')}: listed without its node or number")
+            continue
         if row["node"] in silent and row.get("status") == "unknown":
             unread.append(f"VM {row['vmid']}: node {row['node']} does not respond")
             continue
@@ -178,9 +181,14 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
             unread.append(f"VM {row['vmid']}: {error.happened}")
             silent |= {row["node"]} if isinstance(error, ServerGone) else set()
         clock.sleep(_PAUSE_SECONDS)
+    storages: dict[str, dict[str, str]] = {}
+    try:
+        storages |= {str(row["storage"]): _texts(row) for row in api.get("/storage")}
+    except DriverError as error:
+        unread.append(f"storages: {error.happened}")
     return AuditedCluster(
         vms=tuple(sorted(vms, key=lambda audited_vm: audited_vm.vmid)),
-        storages={str(row["storage"]): _texts(row) for row in api.get("/storage")},
+        storages=storages,
         names={key: tuple(own) for key, own in names.items()},
         unread=tuple(unread),
     )

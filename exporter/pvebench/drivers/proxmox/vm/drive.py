@@ -182,7 +182,8 @@ def is_thin(storage: Mapping[str, str], volume_format: str) -> bool:
     kind = kind_of(storage)
     if "sparse" in kind.options:
         return is_on(storage.get("sparse", ""))
-    return kind.thin or (kind.extension and volume_format == Format.QCOW2)
+    allocated = storage.get("preallocation") in ("falloc", "full")
+    return kind.thin or (kind.extension and volume_format == Format.QCOW2 and not allocated)
 
 
 def is_krbd(storage: Mapping[str, str]) -> bool:
