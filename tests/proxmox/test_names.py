@@ -109,6 +109,8 @@ def test_a_machine_has_the_name_that_proxmox_gives_its_node(
         '"pvebench@pve!bench=SECRET"',
         "'pvebench@pve!bench=SECRET'\n",
         "\ufeffpvebench@pve!bench=SECRET\r\n",
+        "\u201cpvebench@pve!bench=SECRET\u201d",
+        "Authorization: PVEAPIToken=pvebench@pve!bench=SECRET",
         r"pvebench@pve\!bench=SECRET",
     ],
 )
@@ -131,12 +133,18 @@ def test_a_token_of_any_user_of_proxmox_is_read(monkeypatch: pytest.MonkeyPatch,
     assert (token.user, token.name) == (user, "Bench.1_x-y")
 
 
-@pytest.mark.parametrize("host", ["::1", "[::1]", "[fe80::1]"])
+@pytest.mark.parametrize("host", ["::1", "[::1]", "[fe80::1]", "{node}.example.org", "PVE1"])
 def test_an_address_is_accepted_as_in_a_url(host: str) -> None:
     assert bare_host(host) == host.strip("[]")
 
 
-@pytest.mark.parametrize("host", ["[::1]:8006", "[::1", "pve:8006", "https://pve", "root@pve"])
-def test_an_address_with_a_port_is_refused(host: str) -> None:
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("[::1]:8006", "[::1", "pve:8006", "https://pve", "root@pve", "", "pve#", "pve?a=b"),
+        *("pve\\", "{host}", "pve 1"),
+    ],
+)
+def test_what_is_no_address_is_refused(host: str) -> None:
     with pytest.raises(ValueError, match="remove https:// and the port"):
         bare_host(host)

@@ -130,12 +130,12 @@ def test_a_wrong_code_makes_nothing_and_is_not_shown(
 
 
 def test_it_shows_what_the_cluster_has(api: RunningApi, setup: Setup, capsys: Captured) -> None:
-    api.cluster.all_nodes["pve2"].online = False
+    api.cluster.all_nodes["pve2"].stalls = True
     api.cluster.storages["thin"].content = "rootdir"
     assert setup() == 0
     out = capsys.readouterr().out
     assert f"Proxmox VE {api.cluster.get_version('')['version']}" in out
-    assert "pve2             not online, not used" in out
+    assert "pve2             unknown, not used; run `systemctl status pvestatd` on it" in out
     assert "100.0 GiB of 200.0 GiB free" in out
     assert "no disks or ISO images" in out
     assert "apt install prometheus-node-exporter" in out

@@ -13,6 +13,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.node_exporter import fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import Api, Server
 from pvebench.drivers.proxmox.api.faults import readable
+from pvebench.drivers.proxmox.node.node_activity import UNKNOWN_NODE
 from pvebench.drivers.proxmox.proxmox_settings import bare_host
 from pvebench.drivers.proxmox.setup.permissions import RequiredGrants
 from pvebench.drivers.proxmox.setup.survey import (
@@ -69,7 +70,7 @@ def _server(answers: SimpleNamespace, ask: Questions) -> Server:
 def _choice(
     answers: SimpleNamespace, ask: Questions, server: Server, cluster: ClusterInfo
 ) -> ClusterOptions:
-    online = sorted(name for name, is_online in cluster.nodes.items() if is_online)
+    online = sorted(name for name, status in cluster.nodes.items() if status == "online")
     usable = {storage.id: storage for storage in cluster.storages if storage.holds_disks}
     images = [
         storage.id for storage in cluster.storages if "iso" in storage.content and storage.nodes
@@ -113,8 +114,9 @@ def _trusted(host: str, port: int, ask: Questions) -> str:
 
 def _show(cluster: ClusterInfo) -> None:
     click.echo(f"Proxmox VE {'.'.join(map(str, cluster.version))}")
-    for name, online in sorted(cluster.nodes.items()):
-        line = f"node     {name:16} {'online' if online else 'not online, not used'}"
+    for name, status in sorted(cluster.nodes.items()):
+        line = f"node     {name:16} {status}{', not used' * (status != 'online')}"
+        line += UNKNOWN_NODE * (status == "unknown")
         click.echo(f"  {readable(line)}")
     for storage in cluster.storages:
         space = f"{show_bytes(storage.free_bytes)} of {show_bytes(storage.total_bytes)} free"

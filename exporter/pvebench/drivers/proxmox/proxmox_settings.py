@@ -59,7 +59,8 @@ def bare_host(name: str) -> str:
     Raises ValueError: it is a URL or contains a port.
     """
     bare = name.removeprefix("[").removesuffix("]") if name[-1:] == "]" else name  # IPv6 of a URL
-    if re.search(r"[\s/@\[\]]", bare) or bare.count(":") == 1:
+    plain = bare.replace("{node}", "node")
+    if not plain or re.search(r"[\s/@\[\]?#\\{}]", plain) or plain.count(":") == 1:
         raise ValueError(f"{name!r} is not a host name or address; remove https:// and the port")
     return bare
 

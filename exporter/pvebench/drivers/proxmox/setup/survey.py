@@ -48,10 +48,10 @@ class StorageInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Version, nodes (name -> online) and storages of a cluster."""
+    """Version, nodes (name -> status) and storages of a cluster."""
 
     version: tuple[int, ...]
-    nodes: Mapping[str, bool]
+    nodes: Mapping[str, str]
     storages: Sequence[StorageInfo]
 
 
@@ -92,9 +92,9 @@ def _unreachable(error: OSError) -> tuple[str, str]:
 
 def survey(api: Api) -> ClusterInfo:
     """Return the inventory of the cluster; reads only. Raises as `Api`."""
-    nodes = {str(row["node"]): row.get("status") == "online" for row in api.get("/nodes")}
+    nodes = {str(row["node"]): str(row.get("status")) for row in api.get("/nodes")}
     storages: dict[str, StorageInfo] = {}
-    for node in sorted(name for name, online in nodes.items() if online):
+    for node in sorted(name for name, status in nodes.items() if status == "online"):
         for row in api.get(f"/nodes/{node}/storage", format=1):
             storage = storages.setdefault(str(row["storage"]), _storage_info(row))
             if int(row.get("active") or 0):
