@@ -23,10 +23,11 @@ from pvebench.errors import ConfigError, FleetMessageInvalid, Problem
 from pvebench.files import open_regular
 from pvebench.log import log
 from pvebench.model.definition import Definition
-from pvebench.model.disk import Cache, Disk, HostCache, Layout
+from pvebench.model.disk import Cache, Disk, HostCache
 from pvebench.model.environment import Environment
 from pvebench.model.figures import impossible_number
 from pvebench.model.run import Sample, Unit
+from pvebench.model.scenario import Layout
 from pvebench.model.workload import Direction
 from pvebench.sanitize import printable
 from pvebench.store.records import StoredRun

@@ -26,10 +26,10 @@ from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import HypervisorGone
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL
-from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Filesystem, Layout, Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.model.workload import Case, Conduct

@@ -37,10 +37,10 @@ from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import FILESYSTEM_TOOL
-from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.guest import Guest
 from pvebench.model.run import Run
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Filesystem, Layout, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case, Conduct

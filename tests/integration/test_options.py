@@ -22,9 +22,9 @@ from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYT
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import VolumeError
 from pvebench.guest.image import GuestImage
-from pvebench.model.disk import Bus, Cache, Filesystem, Format, Layout, Preallocation, ScsiHw
+from pvebench.model.disk import Bus, Cache, Format, Preallocation, ScsiHw
 from pvebench.model.run import Outcome, Run
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Filesystem, Layout, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
 from testing.devices import block_device, need_loop_devices

@@ -12,10 +12,10 @@ from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
 from pvebench.guest.image import GuestImage
-from pvebench.model.disk import Bus, Filesystem, Layout
+from pvebench.model.disk import Bus
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Filesystem, Layout, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
+from pvebench.metrics.openmetrics import Window, write_past
 from pvebench.metrics.results import collect_changes
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.run import LATENCY_BOUNDS

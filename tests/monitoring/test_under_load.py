@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
+from pvebench.metrics.openmetrics import Window, first_moment, write_past
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand

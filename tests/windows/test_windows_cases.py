@@ -18,9 +18,9 @@ from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.qemu_img import overlay_on
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.guest.image import GuestImage
-from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.rules import why_not, why_not_run
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Filesystem, Layout, Machine, Scenario
 from pvebench.model.units import GIB, MIB
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.workloads import TOOLS

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from pvebench.cli.options import (
     scale_option,
     settings_options,
     show,
+    show_findings,
     together,
     verbose_option,
 )
@@ -32,13 +32,10 @@ from pvebench.diagnostics.pipeline import (
     newest_in_prometheus,
     read_exposition,
 )
-from pvebench.drivers.driver import Finding
-from pvebench.errors import MachineError, PipelineError, command_text
+from pvebench.errors import MachineError, PipelineError
 from pvebench.provision.grafana import DATASOURCE
 
 # --- `pvebench check`: prerequisites of a run.
-
-_LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 @click.command()
@@ -56,24 +53,6 @@ def check(form: str, scale: float, boot: bool, **options: Any) -> None:
     """Validate settings, packs, tools and disk space. Without --boot, nothing is changed."""
     say = partial(click.echo, err=True) if boot else None
     show_findings(findings(read_settings(**options), scale, boot=say), form=form)
-
-
-def show_findings(results: Iterable[Finding], *, form: str = "text") -> None:
-    """Print findings. Raises MachineError if a check failed."""
-    checks = []
-    for name, good, text in results:
-        entry = {"check": name, "ok": good, "found": command_text(text, "check")}
-        checks.append(entry)
-        if form != "json":  # at once: a later check may take minutes
-            click.echo(f"{_LABELS[good]}  {name}: {entry['found']}")
-    if form == "json":
-        click.echo(json.dumps(checks, indent=2))
-    bad = [str(entry["check"]) for entry in checks if entry["ok"] is False]
-    if bad:
-        raise MachineError(
-            f"{len(bad)} of {len(checks)} checks failed: {', '.join(bad)}",
-            next_step="fix the first failure and check again; it may cause the others",
-        )
 
 
 # --- `pvebench selftest`: one sample from the exporter to Prometheus and Grafana.

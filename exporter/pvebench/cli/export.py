@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -32,17 +31,14 @@ from pvebench.cli.selection import (
     selection_settings,
 )
 from pvebench.cli.verdict import verdicts_of
-from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
-from pvebench.metrics.snapshot import snapshot_of
+from pvebench.metrics.openmetrics import STEP_SECONDS, Window, first_moment, write_past
 from pvebench.model.units import DAY, count_text, show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments
 from pvebench.store.current import Results
-from pvebench.store.records import StoredRun
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.overall_state import short_headline
 from pvebench.verdicts.ranking import of_storage, shown_definitions
@@ -125,7 +121,6 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
 # --- `pvebench export`: the stored history for other programs.
 
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
-EVERYTHING: Final = 10_000_000
 LONGEST: Final = 20 * 366 * DAY
 """Longest period without --from; each year of a run takes gigabytes."""
 
@@ -183,42 +178,6 @@ def openmetrics(
         )
         with _open_output(output) as file:
             write_past(results, settings, window, file)
-
-
-def write_past(
-    results: Results,
-    settings: Settings,
-    window: Window,
-    file: TextIO,
-    *,
-    cases: Iterable[Sequence[StoredRun]] | None = None,
-) -> None:
-    """Write a past time window as OpenMetrics text.
-
-    Args:
-        cases: runs per case, as `histories` returns them; None: read them.
-    """
-    view = results.now
-    present = snapshot_of(
-        view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=settings.wall
-    )
-    # The history may have nodes that the current packs no longer name.
-    snapshot = replace(present, episodes=view.periods)
-    runs = histories(results) if cases is None else cases
-    current = frozenset(view.current().values())
-    file.writelines(past_text(runs, snapshot, window, current=current))
-
-
-def histories(results: Results) -> Iterator[list[StoredRun]]:
-    """Yield the runs of each case, oldest first."""
-    for key in results.now.cases:
-        yield results.store.runs(limit=EVERYTHING, case_key=key)[::-1]
-
-
-def first_moment(results: Results) -> float:
-    """Return when the first run started, UNIX seconds; 0 if there is none."""
-    starts = (record.first_started for record in results.now.cases.values())
-    return min((start.timestamp() for start in starts), default=0.0)
 
 
 def _stamp(moment: datetime) -> float:

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from pvebench.cli.logs import configure_logging
 from pvebench.drivers import DRIVERS
-from pvebench.errors import ConfigError, NotWritable
+from pvebench.errors import ConfigError, MachineError, NotWritable, command_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 DEFAULT_PACK = Path("quick")
 _PIPE_WIDTH: Final = 1000
+_LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 def complete_pack(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -228,6 +229,27 @@ def show(form: str, data: Callable[[], Any], lines: Callable[[], Iterable[str]])
         return
     for line in lines():
         click.echo(line)
+
+
+def show_findings(results: Iterable[tuple[str, bool | None, str]], *, form: str = "text") -> None:
+    """Print findings. Raises MachineError if a check failed."""
+    checks: list[dict[str, Any]] = []
+
+    def lines() -> Iterator[str]:
+        for name, good, text in results:
+            checks.append({"check": name, "ok": good, "found": command_text(text, "check")})
+            yield f"{_LABELS[good]}  {name}: {checks[-1]['found']}"
+
+    def data() -> list[dict[str, Any]]:
+        return checks if list(lines()) else []
+
+    show(form, data, lines)
+    bad = [entry["check"] for entry in checks if entry["ok"] is False]
+    if bad:
+        raise MachineError(
+            f"{len(bad)} of {len(checks)} checks failed: {', '.join(bad)}",
+            next_step="fix the first failure and check again; it may cause the others",
+        )
 
 
 def columns(texts: Iterable[tuple[str, str]]) -> Iterator[str]:

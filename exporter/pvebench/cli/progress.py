@@ -22,10 +22,12 @@ from pvebench.cli.options import make_console, read_settings
 from pvebench.diagnostics.check import memory_warning
 from pvebench.errors import CycleIncomplete
 from pvebench.model import figures
+from pvebench.model.figure import Values
 from pvebench.model.figures import warm_text, was_canceled
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.status import Statuses, WorkerStatus
-from pvebench.model.units import show_bytes, show_latency, show_seconds
+from pvebench.model.units import show_latency, show_rate, show_seconds
+from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
@@ -99,26 +101,17 @@ def result_text(run: Run | StoredRun) -> str:
 
 def _numbers(samples: tuple[Sample, ...]) -> str:
     """Return the main metrics of a run, per direction."""
-    texts = []
-    with_iops = {sample.direction for sample in samples if sample.metric == "iops"}
-    for sample in samples:
-        if sample.direction is None:
-            continue
-        if sample.metric == "bandwidth" and sample.direction not in with_iops:
-            texts.append(f"{sample.direction} {show_bytes(sample.value)}/s")
-        if sample.metric != "iops":
-            continue
-        values = {
-            (other_sample.metric, other_sample.part): other_sample.value
-            for other_sample in samples
-            if other_sample.direction == sample.direction
-        }
-        text = f"{sample.direction} {sample.value:,.0f} IOPS"
-        if ("bandwidth", "") in values:
-            text += f", {show_bytes(values['bandwidth', ''])}/s"
-        if (figures.CLAT_PERCENTILE.name, "99") in values:
-            text += f", p99 {show_latency(values[figures.CLAT_PERCENTILE.name, '99'])}"
-        texts.append(text)
+    values, texts = Values(samples), []
+    for way in Direction:
+        iops, bandwidth = values.of(figures.IOPS, way), values.of(figures.BANDWIDTH, way)
+        p99 = None if iops is None else values.of(figures.CLAT_PERCENTILE, way, "99")
+        parts = (
+            "" if iops is None else f"{iops:,.0f} IOPS",
+            "" if bandwidth is None else show_rate(bandwidth),
+            "" if p99 is None else f"p99 {show_latency(p99)}",
+        )
+        if text := ", ".join(filter(None, parts)):
+            texts.append(f"{way} {text}")
     return "; ".join(texts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,14 +19,14 @@ from pydantic import ValidationError
 from pvebench.config.document import Document, message_of, read_document, validate
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import MAX_NAME
-from pvebench.model.disk import Bus, Cache, Filesystem, Format
-from pvebench.model.scenario import Machine
+from pvebench.model.disk import Bus, Cache, Format
+from pvebench.model.scenario import Filesystem, Machine
 from pvebench.model.units import MIB, format_size, whole_number
 from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import MIN_OPERATION_SECONDS, TOO_SHORT
-from pvebench.workloads.fio_job import ALIASES, EXPLAINED, SET_ELSEWHERE, fio_jobs, pack_options
+from pvebench.workloads.fio_job import ALIASES, EXPLAINED, SET_ELSEWHERE, pack_options
 from pvebench.workloads.tool import ToolOptions
 
 if TYPE_CHECKING:
@@ -368,3 +369,51 @@ def flow_text(value: object, *, braces: bool = True) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
     text = ", ".join(f"{key}: {flow_text(inner)}" for key, inner in value.items())
     return f"{{{text}}}" if braces else text
+
+
+_COMMAND: Final = re.compile(r"(?:^|[;&|])[\s$#]*(?:sudo\s+)?fio\s", re.MULTILINE)
+
+
+def fio_jobs(text: str) -> list[dict[str, str]]:
+    """Return the options of each job in a command line of fio, or in a job file.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()[:1] not in ("", "#", ";")]
+    in_file = any(line.startswith("[") for line in lines)
+    words = [*map(_word_of_line, lines)] if in_file else _words(text)
+    shared: dict[str, str] = {}
+    jobs: list[dict[str, str]] = []
+    for word, following in zip(words, [*words[1:], "-"], strict=True):
+        if not word.startswith("-"):
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        if not equals:
+            value = "1" if following.startswith("-") else following
+        if name == "name" and value != "global":
+            jobs.append({**shared})
+        (jobs[-1] if jobs else shared)[name] = value
+    return jobs or [shared]
+
+
+def _word_of_line(line: str) -> str:
+    """Return a line of a job file as the option of a command line."""
+    if line.startswith("["):
+        return f"--name={line.strip('[]')}"
+    name, equals, value = line.partition("=")
+    return f"--{name.strip()}={value.strip() if equals else 1}"
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a pasted command line; forums turn two hyphens into a dash."""
+    command = re.sub(r"\\\r?\n", " ", re.sub("[–—]", "--", command))
+    if len(_COMMAND.findall(command)) > 1:
+        raise ValueError("several commands; pass them one by one")
+    try:
+        words = shlex.split(command.lstrip("$# "))
+    except ValueError as error:
+        raise ValueError("a quotation mark is missing") from error
+    if not any(word.startswith("-") for word in words):
+        raise ValueError("no options of fio; pass a command line such as 'fio --name=a --rw=read'")
+    return words

@@ -37,8 +37,8 @@ from pvebench.fields import (
     WholeMib,
     require_once,
 )
-from pvebench.model.disk import DEFAULT_FILE, LAYOUT_OPTIONS, Disk, Layout
-from pvebench.model.scenario import LINUX
+from pvebench.model.disk import Disk
+from pvebench.model.scenario import DEFAULT_FILE, LAYOUT_OPTIONS, LINUX, Layout
 from pvebench.model.units import GIB, MIB, format_size
 from pvebench.model.workload import SteadyRule
 from pvebench.workloads import TOOLS, Tool, ToolOptions

@@ -27,7 +27,7 @@ from pvebench.guest.recipe import (
     SCRIPTS,
     script,
 )
-from pvebench.model.disk import Filesystem
+from pvebench.model.scenario import Filesystem
 from pvebench.model.units import MIB, SECTOR
 
 # --- kernel of the guest, unpacked for a fast boot in QEMU, and its modules

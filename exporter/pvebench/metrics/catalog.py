@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS, POOL_OPTIONS
+from pvebench.model.disk import DISK_OPTIONS, POOL_OPTIONS
 from pvebench.model.figure import CASE, NODE, RESULT, SCENARIO, Exported, Kind, Metric
 from pvebench.model.figures import FIGURES
+from pvebench.model.scenario import LAYOUT_OPTIONS
 
 JUDGED: Final = (*RESULT, "metric")
 _PERIOD: Final = ("node", "environment", "pve_version", "kernel_version", "qemu_version")

@@ -15,13 +15,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TextIO
 
+from pvebench.config import Settings
 from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
 from pvebench.metrics.sample_lines import Families, head_of, label_text
-from pvebench.metrics.snapshot import Snapshot, collect_wall
+from pvebench.metrics.snapshot import Snapshot, collect_wall, snapshot_of
+from pvebench.store.current import Results
 from pvebench.store.records import CaseRecord, StoredRun
 
+EVERYTHING: Final = 10_000_000
+"""More runs than a case has."""
 STEP_SECONDS: Final = 240.0
 """Sample interval below Prometheus' look-back of five minutes, so that a value has no gaps."""
 
@@ -97,6 +101,42 @@ def _with_labels(where: str, labels: str) -> str:
     """Return the key of a series with further labels, each as text with a comma."""
     name, _, own = where.partition("{")
     return f"{name}{{{labels}{own}" if own else f"{name}{{{labels[:-1]}}}" if labels else name
+
+
+def write_past(
+    results: Results,
+    settings: Settings,
+    window: Window,
+    file: TextIO,
+    *,
+    cases: Iterable[Sequence[StoredRun]] | None = None,
+) -> None:
+    """Write a past time window as OpenMetrics text.
+
+    Args:
+        cases: runs per case, as `histories` returns them; None: read them.
+    """
+    view = results.now
+    present = snapshot_of(
+        view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=settings.wall
+    )
+    # The history may have nodes that the current packs no longer name.
+    snapshot = replace(present, episodes=view.periods)
+    runs = histories(results) if cases is None else cases
+    current = frozenset(view.current().values())
+    file.writelines(past_text(runs, snapshot, window, current=current))
+
+
+def histories(results: Results) -> Iterator[list[StoredRun]]:
+    """Yield the runs of each case, oldest first."""
+    for key in results.now.cases:
+        yield results.store.runs(limit=EVERYTHING, case_key=key)[::-1]
+
+
+def first_moment(results: Results) -> float:
+    """Return when the first run started, UNIX seconds; 0 if there is none."""
+    starts = (record.first_started for record in results.now.cases.values())
+    return min((start.timestamp() for start in starts), default=0.0)
 
 
 def past_text(

@@ -100,10 +100,6 @@ OPERATIONS: Final = ("get", "post", "put", "delete")
 """HTTP methods of the Proxmox API: read, create, change, remove."""
 
 
-def _none() -> dict[str, int]:
-    return dict.fromkeys(OPERATIONS, 0)
-
-
 @dataclass(slots=True)
 class Traffic:
     """Counts of API requests since the start. Written by one worker's thread, read by any.
@@ -115,8 +111,8 @@ class Traffic:
         tasks: tasks on the node that the requests started.
     """
 
-    requests: dict[str, int] = field(default_factory=_none)
-    failures: dict[str, int] = field(default_factory=_none)
+    requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OPERATIONS, 0))
+    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OPERATIONS, 0))
     tasks: int = 0
 
     def count(self, operation: str, *, failed: bool) -> None:

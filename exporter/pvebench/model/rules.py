@@ -23,13 +23,12 @@ from pvebench.model.disk import (
     Cache,
     ChainKind,
     Disk,
-    Filesystem,
     Format,
     HostCache,
     Preallocation,
     ScsiHw,
 )
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Filesystem, Scenario
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import SNAPSHOT_RAM, Direction, Workload, WorksOn, operation_copies
 

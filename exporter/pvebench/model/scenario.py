@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
@@ -13,10 +15,101 @@ from pvebench.model.disk import (
     VOLUME_OPTIONS,
     Disk,
     HostCache,
-    Layout,
     PrimaryCache,
     option_text,
+    traits,
 )
+
+# --- Content of the disk in the guest: data, or a filesystem with a file.
+
+_MOUNT_OPTIONS: Final = re.compile(r"[a-z0-9_=,-]+\Z")
+DEFAULT_FILE: Final = "fio.dat"
+
+
+class Filesystem(StrEnum):
+    """Filesystem that the guest creates on the disk; `none`: workloads use the device.
+
+    A Windows guest creates ntfs and refs, and no other.
+    """
+
+    NONE = "none"
+    EXT4 = "ext4"
+    XFS = "xfs"
+    BTRFS = "btrfs"
+    NTFS = "ntfs"
+    REFS = "refs"
+
+    @property
+    def of_windows(self) -> bool:
+        """Whether only Windows creates it."""
+        return self in (Filesystem.NTFS, Filesystem.REFS)
+
+    @property
+    def of_linux(self) -> bool:
+        """Whether the guest image creates it."""
+        return self is not Filesystem.NONE and not self.of_windows
+
+
+def _mount_options(text: str) -> str:
+    if text and not _MOUNT_OPTIONS.match(text):
+        raise ValueError(
+            f"invalid mount options {text!r}: write them as for mount -o: noatime,commit=30"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Content of the disk in the guest. Packs vary its options; the rest belongs to the volume.
+
+    Attributes:
+        mount_options: as for `mount -o`; empty: the kernel's defaults.
+        file_name: of the test file in the root of the filesystem.
+        file_bytes: its size; 0 without a filesystem.
+        fill_passes: number of full writes before the runs; two bring an SSD to the state that it
+            has in use.
+        fill_compress: percentage of the filled data that can be removed by compression.
+    """
+
+    filesystem: Filesystem = field(default=Filesystem.NONE, metadata=traits())
+    mount_options: str = field(default="", metadata=traits(check=_mount_options))
+    file_name: str = DEFAULT_FILE
+    file_bytes: int = 0
+    fill_passes: int = 1
+    fill_compress: int = 0
+
+    @property
+    def on_filesystem(self) -> bool:
+        """Whether workloads use a file instead of the device."""
+        return self.filesystem is not Filesystem.NONE
+
+    @property
+    def content(self) -> str:
+        """Key of the volume's content before a run; equal keys need no new preparation."""
+        filled = self.filled
+        if not self.on_filesystem:
+            return "/".join(["data", *filled])
+        return "/".join([self.filesystem, self.file_name, str(self.file_bytes), *filled])
+
+    @property
+    def filled(self) -> list[str]:
+        """Non-default properties of the filled data."""
+        passes = [f"fill-{self.fill_passes}"] if self.fill_passes != 1 else []
+        return [*passes, *([f"compress-{self.fill_compress}"] if self.fill_compress else [])]
+
+    def differences(self) -> list[tuple[str, str]]:
+        """Return (option, value) of every non-default option, for a slug."""
+        values = [(field, getattr(self, field.name)) for field in fields(self) if field.metadata]
+        return [
+            (field.name, option_text(value)) for field, value in values if value != field.default
+        ]
+
+
+LAYOUT_OPTIONS: Final = tuple(option.name for option in fields(Layout) if option.metadata)
+"""Fields that packs vary."""
+
+
+# --- The VM, and the whole.
 
 LINUX: Final = "linux"
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.durability import NOTHING_KNOWN, Known, durable_of
-from pvebench.model.figures import FIGURES, warm_text
+from pvebench.model.figures import BANDWIDTH, FIGURES, IOPS, warm_text
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome, Sample
 from pvebench.store.records import StoredRun
@@ -243,25 +243,25 @@ def _reference(
     return {}
 
 
-def rates(run: StoredRun, direction: str) -> tuple[str, float] | None:
+def rate_of(run: StoredRun, direction: str) -> tuple[str, float] | None:
     """Return the metric of a run's speed in a direction, and its value.
 
     I/O per second, or bytes per second if the tool reports no other rate; None: neither.
     """
-    values = {
-        sample.metric: sample.value
-        for sample in run.samples
+    rates = (
+        (sample.metric, sample.value)
+        for figure in (IOPS, BANDWIDTH)
+        for sample in figure.of(run.samples)
         if str(sample.direction or "") == direction and not sample.part
-    }
-    pairs = [(metric, values[metric]) for metric in ("iops", "bandwidth") if metric in values]
-    return pairs[0] if pairs else None
+    )
+    return next(rates, None)
 
 
 def over_runs(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]:
     """Return best and median of the successful runs in the environment of the latest one."""
     good = [run for run in history if run.outcome.good]
     successful = [run for run in good if run.environment == good[0].environment]
-    known = [rate for run in successful if (rate := rates(run, direction)) is not None]
+    known = [rate for run in successful if (rate := rate_of(run, direction)) is not None]
     if not known:
         return {"good_runs": len(successful)}
     values = [value for _, value in known]
@@ -297,7 +297,7 @@ def passes(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]
 
 
 def _values_by_pass(runs: Mapping[int, StoredRun], direction: str) -> dict[int, float]:
-    known = {number: rates(run, direction) for number, run in runs.items() if run.outcome.good}
+    known = {number: rate_of(run, direction) for number, run in runs.items() if run.outcome.good}
     return {number: rate[1] for number, rate in known.items() if rate is not None}
 
 

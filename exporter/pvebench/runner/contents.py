@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from pvebench.model.disk import Layout
 from pvebench.model.guest import Guest, Question
 from pvebench.model.ports import FillNotes
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import Layout, Scenario
 from pvebench.model.volume import Volume
 from pvebench.workloads import Target
 from pvebench.workloads.fio import fill_lost

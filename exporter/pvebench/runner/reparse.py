@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, get_args, get_type_hints
 from pvebench.errors import PvebenchError
 from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.definition import Definition
-from pvebench.model.disk import Disk, HostCache, Layout
+from pvebench.model.disk import Disk, HostCache
 from pvebench.model.figure import Source
 from pvebench.model.figures import (
     DEVICE_SHARE,
@@ -27,7 +27,7 @@ from pvebench.model.figures import (
     rates,
 )
 from pvebench.model.run import Outcome, Sample
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Layout, Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.outcome import Circumstances, judge, slopes
 from pvebench.store.current import HOST_RUN_AGE

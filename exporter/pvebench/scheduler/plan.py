@@ -13,20 +13,9 @@ from typing import Any, Final
 from pvebench.config import Pack
 from pvebench.drivers.vm_lifecycle import GUEST_SYSTEMS
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.disk import (
-    HOST_OPTIONS,
-    LAYOUT_OPTIONS,
-    Bus,
-    Cache,
-    Disk,
-    Filesystem,
-    Format,
-    HostCache,
-    Layout,
-    option_text,
-)
+from pvebench.model.disk import HOST_OPTIONS, Bus, Cache, Disk, Format, HostCache, option_text
 from pvebench.model.rules import Rows, StorageKind, why_not, why_not_run
-from pvebench.model.scenario import Scenario
+from pvebench.model.scenario import LAYOUT_OPTIONS, Filesystem, Layout, Scenario
 from pvebench.model.units import MIB, show_seconds
 from pvebench.model.workload import SNAPSHOT_RAM, Case, Conduct
 from pvebench.workloads import TOOLS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.drivers import driver_of
@@ -21,9 +20,6 @@ from pvebench.scheduler.plan import (
     make_plan,
     select,
 )
-
-if TYPE_CHECKING:
-    pass
 
 # --- Packs and cases to run.
 

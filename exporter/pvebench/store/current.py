@@ -21,7 +21,7 @@ from pvebench.model.run import Outcome, Run, Unit
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
 from pvebench.model.write_cost import WriteCost
-from pvebench.store.definitions import DefinitionChange, current_keys, definition_changes
+from pvebench.store.changes import DefinitionChange, current_keys, definition_changes
 from pvebench.store.records import CaseRecord, Point, StoredRun, Totals
 from pvebench.store.store import Store
 from pvebench.store.writing import moved_bytes

@@ -18,8 +18,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, Known, durable_of
 from pvebench.model.judged import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
-from pvebench.store.changes import Decision
-from pvebench.store.definitions import DefinitionChange
+from pvebench.store.changes import Decision, DefinitionChange
 from pvebench.store.records import CaseNumbers, StoredRun, not_measured, numbers_of
 from pvebench.verdicts.source import Source, StoredRuns
 

@@ -13,8 +13,7 @@ from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.model.judged import JUDGED
 from pvebench.model.units import DAY
-from pvebench.store.changes import Decision
-from pvebench.store.definitions import DefinitionChange
+from pvebench.store.changes import Decision, DefinitionChange
 from pvebench.verdicts.outages import Outage, outages
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")

@@ -23,7 +23,6 @@ that compresses records of 16k or 128k then stores only a quarter of the data.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -411,51 +410,3 @@ def _total_rate(name: str, text: str, options: Mapping[str, str]) -> dict[str, i
     if rest or (rw in DIRECTIONS and is_mixed(rw)) or rw == "readwrite":
         raise ValueError("limits one direction or parts of a block; use rate_iops of all jobs")
     return {"rate_iops": rate * _count(options.get("numjobs", "1"))}
-
-
-_COMMAND: Final = re.compile(r"(?:^|[;&|])[\s$#]*(?:sudo\s+)?fio\s", re.MULTILINE)
-
-
-def fio_jobs(text: str) -> list[dict[str, str]]:
-    """Return the options of each job in a command line of fio, or in a job file.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()[:1] not in ("", "#", ";")]
-    in_file = any(line.startswith("[") for line in lines)
-    words = [*map(_word_of_line, lines)] if in_file else _words(text)
-    shared: dict[str, str] = {}
-    jobs: list[dict[str, str]] = []
-    for word, following in zip(words, [*words[1:], "-"], strict=True):
-        if not word.startswith("-"):
-            continue
-        name, equals, value = word.lstrip("-").partition("=")
-        if not equals:
-            value = "1" if following.startswith("-") else following
-        if name == "name" and value != "global":
-            jobs.append({**shared})
-        (jobs[-1] if jobs else shared)[name] = value
-    return jobs or [shared]
-
-
-def _word_of_line(line: str) -> str:
-    """Return a line of a job file as the option of a command line."""
-    if line.startswith("["):
-        return f"--name={line.strip('[]')}"
-    name, equals, value = line.partition("=")
-    return f"--{name.strip()}={value.strip() if equals else 1}"
-
-
-def _words(command: str) -> list[str]:
-    """Return the words of a pasted command line; forums turn two hyphens into a dash."""
-    command = re.sub(r"\\\r?\n", " ", re.sub("[–—]", "--", command))
-    if len(_COMMAND.findall(command)) > 1:
-        raise ValueError("several commands; pass them one by one")
-    try:
-        words = shlex.split(command.lstrip("$# "))
-    except ValueError as error:
-        raise ValueError("a quotation mark is missing") from error
-    if not any(word.startswith("-") for word in words):
-        raise ValueError("no options of fio; pass a command line such as 'fio --name=a --rw=read'")
-    return words

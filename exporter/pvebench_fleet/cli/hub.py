@@ -79,11 +79,12 @@ def hub() -> None:
 def migrate(url: str) -> None:
     """Create or upgrade the schema of the hub's database."""
     try:
-        from pvebench_fleet.hub import schema, store  # noqa: F401, PLC0415 # only with the extra
+        from pvebench_fleet.hub.schema import HEAD  # noqa: PLC0415 # only with the extra
+        from pvebench_fleet.hub.schema import migrate as migrate_schema  # noqa: PLC0415 # likewise
     except ImportError as error:
         raise _without_extra() from error
-    schema.migrate(url)
-    click.echo(f"schema {schema.HEAD}")
+    migrate_schema(url)
+    click.echo(f"schema {HEAD}")
 
 
 @hub.command()

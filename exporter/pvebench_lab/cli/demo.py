@@ -13,7 +13,6 @@ from typing import Any, Final, TextIO
 
 import click
 
-from pvebench.cli.export import first_moment, histories, write_past
 from pvebench.cli.options import PATH, listen_options, pack_file, web_options
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
@@ -22,7 +21,15 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
-from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
+from pvebench.metrics.openmetrics import (
+    STEP_SECONDS,
+    PastMetrics,
+    Window,
+    first_moment,
+    histories,
+    past_metrics_text,
+    write_past,
+)
 from pvebench.metrics.results import change_kind, collect_verdicts
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.figure import NODE, Metric

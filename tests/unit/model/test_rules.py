@@ -8,19 +8,9 @@ import pytest
 
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import KINDS
-from pvebench.model.disk import (
-    Aio,
-    Bus,
-    Cache,
-    Disk,
-    Filesystem,
-    Format,
-    Layout,
-    Preallocation,
-    ScsiHw,
-)
+from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.rules import why_not, why_not_run
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Filesystem, Layout, Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
 from testing.packs import tool_workload

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pvebench.model.consistency import PlausibilityCheck
-from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.figures import UNKNOWN, WARM
 from pvebench.model.run import Sample, Unit
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Filesystem, Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Direction
 from pvebench.runner.outcome import Circumstances, PlausibilityResult, judge

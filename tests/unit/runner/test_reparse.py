@@ -21,19 +21,12 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.errors import OutputUnreadable
 from pvebench.model.definition import Definition
-from pvebench.model.disk import (
-    ChainKind,
-    Compression,
-    Filesystem,
-    HostCache,
-    Layout,
-    PrimaryCache,
-    Sync,
-)
+from pvebench.model.disk import ChainKind, Compression, HostCache, PrimaryCache, Sync
 from pvebench.model.figure import Source
 from pvebench.model.figures import of_source
 from pvebench.model.ports import HostSnapshot
 from pvebench.model.run import Sample
+from pvebench.model.scenario import Filesystem, Layout
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload
 from pvebench.runner.measure import Activity

@@ -14,10 +14,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from sqlalchemy import event
 
 from pvebench.analysis.metric_verdict import VerdictState
-from pvebench.cli.export import first_moment, write_past
 from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.metrics.openmetrics import Window
+from pvebench.metrics.openmetrics import Window, first_moment, write_past
 from pvebench.metrics.results import collect_environments
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
@@ -29,8 +28,8 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.service.housekeeping import DatabaseMaintenance
+from pvebench.store.changes import DefinitionChange
 from pvebench.store.current import TREND_RUNS, PlannedCase, Results
-from pvebench.store.definitions import DefinitionChange
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.doctor import show_findings
-from pvebench.cli.options import DEFAULT_PACK, PATH, pack_file
+from pvebench.cli.options import DEFAULT_PACK, PATH, pack_file, show_findings
 from pvebench.cli.setup.cluster import NODE_EXPORTER, set_up_cluster
 from pvebench.cli.setup.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings

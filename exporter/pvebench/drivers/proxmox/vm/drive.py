@@ -16,13 +16,13 @@ from pvebench.model.disk import (
     Bus,
     Cache,
     Disk,
-    Filesystem,
     Format,
     HostCache,
     ScsiHw,
     option_text,
 )
 from pvebench.model.rules import StorageKind
+from pvebench.model.scenario import Filesystem
 from pvebench.model.units import MIB
 
 # --- Drive strings, `STORAGE:VOLUME,key=value…`
