@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
 from pvebench.model.disk import Disk
+from pvebench.model.scenario import Scenario
 
 # --- identity of a storage, as distinct from a later one of the same name
 
@@ -102,6 +103,12 @@ class Volume:
     complete: bool = False
     local: bool = True
     offset_bytes: int = 0
+
+    @classmethod
+    def of(cls, scenario: Scenario, volid: str, **more: Any) -> Volume:
+        """Return the volume of a scenario; `more`: further attributes, if not the defaults."""
+        form, size = str(scenario.disk.format), scenario.volume_bytes
+        return cls(storage=scenario.storage, volid=volid, format=form, size_bytes=size, **more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from pvebench.workloads.tool import (
     ToolOptions,
     each_once,
     refuse,
+    shell_job,
 )
 
 STATISTICS: Final = ("count", "size", "time", "iops", "bps")
@@ -114,30 +115,20 @@ class Ioping(Tool):
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the command. `-WWW` permits writes to the target, which is a test disk."""
         parameters, output = workload.parameters, f"{target.work}/ioping.json"
-        argv = [
-            "ioping",
-            "-J",
-            "-c",
-            str(parameters["count"]),
-            "-s",
-            str(parameters["bs"]),
-            "-i",
-            f"{round(float(parameters['interval_seconds']) * 1e6)}us",
-            "-C" if parameters["cached"] else "-D",
-        ]
+        pause = f"{round(float(parameters['interval_seconds']) * 1e6)}us"
+        argv = ["ioping", "-J", "-c", str(parameters["count"]), "-s", str(parameters["bs"])]
+        argv += ["-i", pause, "-C" if parameters["cached"] else "-D"]
         if parameters["size"] or target.offset_bytes:
             size = int(parameters["size"]) or target.size_bytes
             argv += ["-S", str(size), "-o", str(target.offset_bytes)]
         if parameters["rw"] == "write":
             argv.append("-WWW")
         command = f"exec {shlex.join([*argv, target.device])} >{shlex.quote(output)}"
-        return Job(
-            argv=["/bin/sh", "-c", command],
-            files={output: b""},
-            output=output,
-            work=target.work,
+        return shell_job(
+            command,
+            target,
+            output,
             deadline_seconds=2 * self.estimate(workload, target.size_bytes).seconds + 60,
-            timed=False,
             drop_guest_cache=not parameters["cached"],
         )
 

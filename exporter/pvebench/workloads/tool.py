@@ -86,6 +86,17 @@ class Job:
     work: str = WORK_DIR
 
 
+def shell_job(command: str, target: Target, output: str, **more: Any) -> Job:
+    """Return the job of a command of the shell that writes `output` and ends on its own.
+
+    Args:
+        more: further fields of the job, or others than these.
+    """
+    usual: dict[str, Any] = {"timed": False, "drop_guest_cache": True, "work": target.work}
+    argv = ["/bin/sh", "-c", command]
+    return Job(argv=argv, files={output: b""}, output=output, **usual | more)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Expected cost of a run. `bytes_written` is an upper estimate for an assumed device speed."""

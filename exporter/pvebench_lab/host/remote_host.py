@@ -95,9 +95,7 @@ class RemoteDirectory(Storage):
         self._commands.ask("end", path)  # leftover of a crash: the name contains this instance's id
         self._check_space(size)
         self._created[path] = self._known(self._commands.do("make", path, str(size)), path)
-        return Volume(
-            storage=self._name, volid=path, format=str(scenario.disk.format), size_bytes=size
-        )
+        return Volume.of(scenario, path)
 
     def _check_space(self, size: int) -> None:
         """Raise NoSpace if the file system has no space for `size` bytes."""

@@ -197,13 +197,8 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
         reusable = known is not None and known.size_bytes == scenario.volume_bytes
         if known is not None and reusable and not known.complete:
             return known, False
-        volume = self.volumes[scenario.volume] = Volume(
-            storage=scenario.storage,
-            volid=f"simulated:{scenario.volume}",
-            format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
-            complete=scenario.disk.backing,
-        )
+        volume = Volume.of(scenario, f"simulated:{scenario.volume}", complete=scenario.disk.backing)
+        self.volumes[scenario.volume] = volume
         return volume, True
 
     def take_snapshots(self, volume: Volume, disk: Disk) -> None:

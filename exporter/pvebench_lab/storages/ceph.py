@@ -125,13 +125,7 @@ class RbdStorage(Storage):
             remove_image(pool, name, owner)
             self._journal.close(entry)
             raise
-        return Volume(
-            storage=self._name,
-            volid=name,
-            format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
-            local=False,
-        )
+        return Volume.of(scenario, name, local=False)
 
     def _check_space(self, size_bytes: int) -> None:
         free, where = self._pool.free_bytes(), f"in pool {self._pool.pool}"

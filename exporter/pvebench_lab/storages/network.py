@@ -103,13 +103,7 @@ class NbdStorage(Storage):
                 f"storage {name}: {show_bytes(scenario.volume_bytes)} needed, "
                 f"the export has {show_bytes(size)}"
             )
-        return Volume(
-            storage=name,
-            volid=f"nbd:{export}",
-            format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
-            local=False,
-        )
+        return Volume.of(scenario, f"nbd:{export}", local=False)
 
     def _server_node(self) -> Node:
         settings = self._settings
@@ -145,13 +139,7 @@ class NfsStorage(Storage):
             self._journal.close(entry)
             raise
         self._entries[name] = entry
-        return Volume(
-            storage=context.name,
-            volid=name,
-            format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
-            local=False,
-        )
+        return Volume.of(scenario, name, local=False)
 
     def remove(self, volume: Volume) -> None:
         unlink(self._settings.server, self._settings.export, volume.volid)

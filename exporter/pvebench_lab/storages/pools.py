@@ -94,8 +94,7 @@ class PoolStorage(Storage):
             manager.remove(name, self._owner)
             self._journal.close(entry)
             raise
-        form = str(scenario.disk.format)
-        return Volume(storage=self._name, volid=path, format=form, size_bytes=size)
+        return Volume.of(scenario, path)
 
     def remove(self, volume: Volume) -> None:
         if volume.volid in self._created:

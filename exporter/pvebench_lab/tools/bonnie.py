@@ -31,6 +31,7 @@ from pvebench.workloads.tool import (
     number_in,
     only_one,
     refuse,
+    shell_job,
 )
 
 PASSES: Final = 5
@@ -89,33 +90,16 @@ class Bonnie(Tool):
         parameters, output = workload.parameters, f"{target.work}/bonnie.csv"
         size = int(parameters["size"])
         directory = f"{target.scratch}/bonnie"
-        argv = [
-            "bonnie++",
-            "-d",
-            directory,
-            "-s",
-            str(size // MIB),
-            "-r",
-            "1",
-            "-n",
-            "0",
-            "-f",
-            "-q",
-            "-m",
-            "pvebench",
-        ]
-        argv += ["-D"] if parameters["direct"] else []
+        argv = ["bonnie++", "-d", directory, "-s", str(size // MIB), "-r", "1", "-n", "0"]
+        argv += ["-f", "-q", "-m", "pvebench", *(["-D"] if parameters["direct"] else [])]
         # bonnie++ refuses to run as root without `-u`; a service may not set even its own user.
         user = '$([ "$(id -u)" != 0 ] || echo -u 0)'
         command = f"exec {shlex.join(argv)} {user} >{shlex.quote(output)}"
-        return Job(
-            argv=["/bin/sh", "-c", command],
-            files={output: b""},
-            output=output,
-            work=target.work,
+        return shell_job(
+            command,
+            target,
+            output,
             deadline_seconds=PASSES * size / _FLOOR_BYTES_PER_SECOND + 120,
-            timed=False,
-            drop_guest_cache=True,
             prepare=(("rm", "-rf", directory), ("mkdir", directory)),
             cleanup=("rm", "-rf", directory),
         )

@@ -30,6 +30,7 @@ from pvebench.workloads.tool import (
     only_one,
     program,
     refuse,
+    shell_job,
 )
 
 POOL_BYTES: Final = 16 * MIB
@@ -128,16 +129,8 @@ class Dd(Tool):
             copy = _dd(["iflag=fullblock", *size, *_writing(workload, target)], output)
             command = f"while cat {shlex.quote(pool)}; do :; done 2>/dev/null | {copy}"
         moved = blocks * int(parameters["bs"])
-        return Job(
-            argv=["/bin/sh", "-c", command],
-            files={output: b""},
-            output=output,
-            work=target.work,
-            deadline_seconds=moved / _FLOOR_BYTES_PER_SECOND + 60,
-            timed=False,
-            prepare=prepare,
-            drop_guest_cache=True,
-        )
+        seconds = moved / _FLOOR_BYTES_PER_SECOND + 60
+        return shell_job(command, target, output, deadline_seconds=seconds, prepare=prepare)
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in dd's final report. Raises as `Tool.parse`."""

@@ -27,6 +27,7 @@ from pvebench.workloads.tool import (
     only_one,
     program,
     refuse,
+    shell_job,
 )
 
 SECONDS: Final = 6.0
@@ -81,15 +82,7 @@ class Hdparm(Tool):
         options += ["--direct"] if parameters["direct"] else []
         arguments = shlex.join([*options, target.device])
         command = f"{program('hdparm')} {arguments} >{shlex.quote(output)} 2>&1"
-        return Job(
-            argv=["/bin/sh", "-c", command],
-            files={output: b""},
-            output=output,
-            work=target.work,
-            deadline_seconds=120.0,
-            timed=False,
-            drop_guest_cache=True,
-        )
+        return shell_job(command, target, output)
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in hdparm's line. Raises as `Tool.parse`."""

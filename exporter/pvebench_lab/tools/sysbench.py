@@ -33,6 +33,7 @@ from pvebench.workloads.tool import (
     each_once,
     number_in,
     refuse,
+    shell_job,
 )
 
 READ, WRITE = (Direction.READ,), (Direction.WRITE,)
@@ -150,18 +151,12 @@ class Sysbench(Tool):
         options = shlex.join(_options(workload))
         ramp, runtime = round(workload.ramp_seconds), round(workload.runtime_seconds)
         warm = f"sysbench --time={ramp} {options} run >{quoted_output} &&" if ramp else ""
-        seconds = ramp + runtime
-        return Job(
-            argv=[
-                "/bin/sh",
-                "-c",
-                f"{inside} {warm} exec sysbench --time={runtime} {options} run >{quoted_output}",
-            ],
-            files={output: b""},
-            output=output,
-            work=target.work,
-            deadline_seconds=2 * seconds + 120,
-            drop_guest_cache=True,
+        return shell_job(
+            f"{inside} {warm} exec sysbench --time={runtime} {options} run >{quoted_output}",
+            target,
+            output,
+            deadline_seconds=2 * (ramp + runtime) + 120,
+            timed=True,
             prepare=(
                 ("rm", "-rf", directory),
                 ("mkdir", directory),

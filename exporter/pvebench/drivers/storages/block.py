@@ -59,13 +59,7 @@ class DeviceStorage(Storage):
                 next_step="reduce volume.size or the scale of the pack",
             )
         disk.cover(HEAD_BYTES + scenario.volume_bytes)
-        return Volume(
-            storage=self._name,
-            volid=str(disk.path),
-            format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
-            offset_bytes=HEAD_BYTES,
-        )
+        return Volume.of(scenario, str(disk.path), offset_bytes=HEAD_BYTES)
 
     def _checked(self) -> ClaimedDisk:
         """Verify and return the disk. Raises VolumeError, after releasing the disk."""
@@ -161,7 +155,7 @@ class LoopStorage(Storage):
             raise VolumeError(
                 f"storage {self._name}: cannot create a loop device: {error}"
             ) from error
-        return Volume(storage=self._name, volid=device, format=str(disk.format), size_bytes=size)
+        return Volume.of(scenario, device)
 
     def _end(self, device: str, path: Path, entry: int) -> None:
         self._files.pop(device, None)

@@ -85,13 +85,7 @@ class DirectoryStorage(Storage):
         except VolumeError:
             self._forget(path)
             raise
-        return Volume(
-            storage=self._name,
-            volid=str(path),
-            format=str(disk.format),
-            size_bytes=size,
-            complete=disk.backing,
-        )
+        return Volume.of(scenario, str(path), complete=disk.backing)
 
     def _base(self, scenario: Scenario) -> Path:
         """Return a raw image full of random data, like the template of a linked clone."""

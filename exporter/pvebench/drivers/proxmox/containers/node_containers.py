@@ -209,12 +209,7 @@ class NodeContainers:
         container = make_container(
             self._node, self._context.api, self._context.place, self._journal, options
         )
-        volume = Volume(
-            storage=scenario.storage,
-            volid=container.tell().get("mp0", "").partition(",")[0],
-            format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
-        )
+        volume = Volume.of(scenario, container.tell().get("mp0", "").partition(",")[0])
         return _Held(container, volume, scenario.machine)
 
     def _send_archive(self) -> str:

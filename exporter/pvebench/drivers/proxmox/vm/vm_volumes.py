@@ -123,12 +123,7 @@ class Volumes:
         extension = STORAGE_TYPES[cluster_storage.type].extension
         options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
-        volume = Volume(
-            storage=scenario.storage,
-            volid=volid,
-            format=str(kind),
-            size_bytes=scenario.volume_bytes,
-        )
+        volume = Volume.of(scenario, volid)
         self._known[scenario.volume] = volume
         self._created_with[volid] = options
         if scenario.disk.chain:
