@@ -20,7 +20,7 @@ from typing import Final
 
 from pvebench.analysis.arrays import np
 from pvebench.analysis.case_history import Group
-from pvebench.analysis.change import Difference
+from pvebench.analysis.change import FactDifference
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import MAD_TO_SIGMA
@@ -91,7 +91,7 @@ class FleetEffect:
         also: differences that the same sites passed at the same times.
     """
 
-    difference: Difference
+    difference: FactDifference
     figure: Judged
     group: Group
     sites: tuple[SiteEffect, ...]
@@ -103,7 +103,7 @@ class FleetEffect:
     shift: float
     p_value: float
     q_value: float = 1.0
-    also: tuple[Difference, ...] = field(default=())
+    also: tuple[FactDifference, ...] = field(default=())
 
     @property
     def worse(self) -> bool:
@@ -128,7 +128,7 @@ def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list
     Args:
         effects: site -> effects of each of its nodes.
     """
-    passed: dict[tuple[Difference, str, Group], dict[str, NodeEffect]] = {}
+    passed: dict[tuple[FactDifference, str, Group], dict[str, NodeEffect]] = {}
     quiet: dict[tuple[str, Group], dict[str, dict[float, NodeEffect]]] = {}
     for site, nodes in effects.items():
         for (time, different, figure, group), point in _of_site(nodes).items():
@@ -147,9 +147,9 @@ def fleet_effects(effects: Mapping[str, Sequence[Sequence[NodeEffect]]]) -> list
 
 def _of_site(
     nodes: Sequence[Sequence[NodeEffect]],
-) -> dict[tuple[float, tuple[Difference, ...], str, Group], NodeEffect]:
+) -> dict[tuple[float, tuple[FactDifference, ...], str, Group], NodeEffect]:
     """Return the effects of a site; nodes that passed the same upgrade count once."""
-    grouped: dict[tuple[tuple[Difference, ...] | float, str, Group], list[NodeEffect]] = {}
+    grouped: dict[tuple[tuple[FactDifference, ...] | float, str, Group], list[NodeEffect]] = {}
     for node in nodes:
         for effect in node:
             key = effect.differences or effect.time, effect.figure, effect.group
@@ -170,7 +170,7 @@ def _merged(effects: Sequence[NodeEffect]) -> NodeEffect:
 
 
 def _across(
-    different: Difference,
+    different: FactDifference,
     figure: str,
     group: Group,
     sites: Mapping[str, NodeEffect],

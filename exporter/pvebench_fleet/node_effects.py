@@ -14,7 +14,7 @@ from typing import Final
 
 from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory, Group
-from pvebench.analysis.change import Difference
+from pvebench.analysis.change import FactDifference
 from pvebench.analysis.difference import FEW, FURTHEST
 from pvebench.analysis.events import Event
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
@@ -48,7 +48,7 @@ class NodeEffect:
     """
 
     time: float
-    differences: tuple[Difference, ...]
+    differences: tuple[FactDifference, ...]
     figure: str
     group: Group
     effect: float
@@ -69,7 +69,7 @@ class _Shift:
     cases: int
 
 
-_Found = tuple[float, tuple[Difference, ...], str, _Shift]
+_Found = tuple[float, tuple[FactDifference, ...], str, _Shift]
 """Time, differences of its event, metric and shift of a group."""
 
 
@@ -86,7 +86,7 @@ def node_effects(histories: Sequence[CaseHistory], events: Sequence[Event]) -> l
 
 def _found(
     histories: Sequence[CaseHistory],
-    times: Sequence[tuple[float, tuple[Difference, ...]]],
+    times: Sequence[tuple[float, tuple[FactDifference, ...]]],
     borders: Sequence[float],
 ) -> Iterator[_Found]:
     """Yield the shifts at all times, by the runs up to the next event on each side."""

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
-from pvebench.analysis.metric_verdict import VerdictState
+from pvebench.analysis.verdict import VerdictState
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.judged import JUDGED

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pvebench.analysis.case_history import Group
-from pvebench.analysis.change import Difference
+from pvebench.analysis.change import FactDifference
 from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 
-KERNEL = Difference("kernel", "6.14.5", "6.14.8")
-QEMU = Difference("qemu", "9.2.0-1", "9.2.0-5")
+KERNEL = FactDifference("kernel", "6.14.5", "6.14.8")
+QEMU = FactDifference("qemu", "9.2.0-1", "9.2.0-5")
 WEEK = 100 * EVERY_SECONDS
 SCSI: Group = (("bus", "scsi"),)
 ERROR = 0.008
@@ -17,7 +17,7 @@ ERROR = 0.008
 
 def node_with(
     seed: int,
-    *differences: Difference,
+    *differences: FactDifference,
     effect: float = 0.0,
     shared: float = 0.0,
     at: float = WEEK,

@@ -227,6 +227,10 @@ class CaseHistory:
         """Return the number of runs before the time `at`."""
         return bisect_left(self.points.times, at)
 
+    def runs_since(self, time: float) -> int:
+        """Return the number of runs from a time on."""
+        return len(self.points) - self.split(time)
+
     def runs_between(self, first: float, second: float) -> int:
         """Return the number of runs between two times, in any order."""
         return abs(self.split(first) - self.split(second))
@@ -234,11 +238,13 @@ class CaseHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseStep:
-    """A confirmed step of one case; effects are logarithms, positive is better.
+    """A step of one case; effects are logarithms, positive is better.
 
     Attributes:
         time: time of the event, or of the first run after the step if no event explains it.
         known: True if an environment change explains it.
+        confirmed: whether it is certain, alone or with its group.
+        p_value: significance in this case alone, without its groups.
         group: the group it shifted with, or None.
         runs: number of runs after it.
         kind: `drift`: it began at `time` or before; `mode`, `bursts`: only a share of the runs
@@ -246,6 +252,10 @@ class CaseStep:
         share: share of the runs after it that changed.
         mode: True if the case visits the new level repeatedly, so that it is not reported.
         left: level before it, a logarithm without the effect of the hour.
+        end: time of the step that completed taking back most of it; None: no step did.
+        back: it takes back most of the earlier steps, or leads to a usual level.
+        accepted: whether a decision accepts it.
+        reason: why the improvement is implausible; empty: it is plausible, or none.
     """
 
     time: float
@@ -255,11 +265,16 @@ class CaseStep:
     high: float
     p_value: float
     runs: int
+    confirmed: bool = True
     group: Group | None = None
     kind: ChangeKind = "level"
     share: float = 1.0
     mode: bool = False
     left: float = 0.0
+    end: float | None = None
+    back: bool = False
+    accepted: bool = False
+    reason: str = ""
 
     @property
     def reached(self) -> float:
@@ -270,6 +285,16 @@ class CaseStep:
     def slow(self) -> bool:
         """Whether it is a gradual change."""
         return self.kind == "drift"
+
+    @property
+    def certain(self) -> bool:
+        """Whether its interval does not contain 0."""
+        return self.slow or not self.low < 0 < self.high
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the present level shows it, and it is none that the case had before."""
+        return self.certain and self.end is None and not self.back
 
 
 Dropped = tuple[CaseStep, str]

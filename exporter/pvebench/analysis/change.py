@@ -45,7 +45,7 @@ LEAST_SHARE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FactDifference:
     """One fact that differs between two environments; empty text: unknown."""
 
     fact: str
@@ -53,12 +53,12 @@ class Difference:
     after: str
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[FactDifference, ...]:
     """Return the differences between two environments, likeliest cause first."""
     facts = [fact for fact in {**before, **after} if before.get(fact) != after.get(fact)]
     rank = {fact: number for number, fact in enumerate(LIKELY)}
     facts.sort(key=lambda fact: (rank.get(fact, len(rank)), fact))
-    different = [Difference(fact, before.get(fact, ""), after.get(fact, "")) for fact in facts]
+    different = [FactDifference(fact, before.get(fact, ""), after.get(fact, "")) for fact in facts]
     # The package's version is more precise than QEMU's own number.
     packaged = any(
         difference.fact == "qemu_package" and difference.after for difference in different
@@ -68,7 +68,7 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Di
     )
 
 
-def incomparable(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
+def incomparable(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[FactDifference, ...]:
     """Return the differences that make results incomparable."""
     return tuple(
         difference for difference in differences(before, after) if difference.fact in INCOMPARABLE
@@ -268,7 +268,7 @@ class Change:
     names: tuple[str, ...]
     of: int
     moves: tuple[Move, ...]
-    came_with: tuple[tuple[Difference, ...], ...] = ()
+    came_with: tuple[tuple[FactDifference, ...], ...] = ()
     events_apart: int = 0
     candidates: tuple[NearbyEvent, ...] = ()
     issues: tuple[Match, ...] = ()
@@ -284,7 +284,7 @@ class Change:
     severity: Severity = "info"
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[FactDifference, ...]:
         """All differences at the events that may explain it."""
         return tuple(difference for event in self.came_with for difference in event)
 

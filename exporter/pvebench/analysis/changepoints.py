@@ -15,7 +15,15 @@ from typing import Final
 
 from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.difference import two_sided
-from pvebench.analysis.levels import AROUND, MAD_TO_SIGMA, SCALE_RUNS, TINY, Cleaned, cleaned
+from pvebench.analysis.levels import (
+    AROUND,
+    MAD_TO_SIGMA,
+    SCALE_RUNS,
+    TINY,
+    Cleaned,
+    cleaned,
+    median,
+)
 from pvebench.analysis.noise_patterns import ALIKE, first_days, without_hours
 from pvebench.analysis.window_scan import (
     LAG,
@@ -190,7 +198,10 @@ class LevelScan:
         # Longer than any recent departure from the level.
         usual = np.clip(longest_strays(clean, before, RECENT) + 2, LEAST_AFTER, MOST_AFTER)
         sure = blocks.that_last(usual).clearest()
-        for run in candidates.tolist():
+        worth = (sure.score >= SURE) | (early.score >= SURE_BACK) & (early.block >= usual)
+        worth |= past.again
+        worth[last:] = True
+        for run in candidates[worth[candidates]].tolist():
             point, certain = past.judge(run, sure, early, int(usual[run]))
             if point is not None and certain:
                 # Later runs must not matter, so that a history always has the same steps.
@@ -249,7 +260,7 @@ class _Past:
         )
 
     def _level(self, start: int, end: int) -> float:
-        return float(np.median(self._clean.runs[max(start, end - WINDOW) : max(end, start + 1)]))
+        return float(median(self._clean.runs[max(start, end - WINDOW) : max(end, start + 1)]))
 
     def _was_there(self, run: int, early: Shifted) -> bool:
         effect = float(early.effect[run])

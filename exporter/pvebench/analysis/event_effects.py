@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory, Group
+from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory, CaseStep
 from pvebench.analysis.difference import critical
 from pvebench.analysis.group_effects import (
     CASE_LEVEL,
@@ -26,8 +26,6 @@ from pvebench.analysis.group_effects import (
 from pvebench.analysis.levels import TINY
 from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
 
-MAYBE: Final = 0.01
-"""Maximum p-value of a possible change of a single case."""
 MOST_AFTER: Final = 30
 """Maximum number of runs after a change to examine."""
 RUNGS: Final = (1, 2, 3, 5, 8, 13, 20, MOST_AFTER)
@@ -45,44 +43,17 @@ MOST_MISSING: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseShift:
-    """Effect of an event on one metric of a case; effects are logarithms, positive is better.
-
-    Attributes:
-        since: time of the event.
-        runs: number of runs after the event.
-        effect, low, high: shift and its 95% confidence interval.
-        p_value: significance of the case alone, without its groups.
-        confirmed: whether the shift is confirmed, alone or with its group.
-        maybe: whether a change is possible.
-        group: the group it shifted with, or None.
-        least_effect: smallest relevant effect of its metric.
-    """
-
-    # No history here: shifts are cached for every event, and would keep all runs in memory.
-    since: float
-    runs: int
-    effect: float
-    low: float
-    high: float
-    p_value: float
-    confirmed: bool
-    maybe: bool
-    group: Group | None
-    least_effect: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventShift:
     """Effect of an event on one metric of all cases.
 
     Attributes:
         groups: groups that shifted.
-        cases: case -> its shift; without cases that lack a baseline or runs after the event.
+        cases: case -> its step, confirmed or not; without cases that lack a baseline or runs after
+            the event.
     """
 
     groups: tuple[GroupShift, ...]
-    cases: Mapping[str, CaseShift]
+    cases: Mapping[str, CaseStep]
 
 
 def judge_event(
@@ -95,7 +66,7 @@ def judge_event(
         strictness: number of metrics that are tested for the same event.
     """
     groups: list[GroupShift] = []
-    cases: dict[str, CaseShift] = {}
+    cases: dict[str, CaseStep] = {}
     left = [history.before(until) for history in histories]
     while left:
         aligned = align(left, at)
@@ -146,15 +117,16 @@ def rungs_of(histories: Sequence[CaseHistory], at: float, until: float) -> list[
     return [*passed, *RUNGS[len(passed) : len(passed) + 1]] if most else []
 
 
-def upheld(earlier: EventShift, later: EventShift) -> EventShift:
+def upheld(earlier: EventShift, later: EventShift, least_effect: float) -> EventShift:
     """Return the later effects, with earlier confirmations whose level has persisted."""
     cases = dict(later.cases)
     for case, old in earlier.cases.items():
         new = cases.get(case)
         if new is None:
             cases[case] = old
-        elif old.confirmed and not new.confirmed and _stays(old, new):
-            cases[case] = replace(new, confirmed=True, group=old.group)
+        elif old.confirmed and not new.confirmed:
+            persists = new.effect / old.effect > 1 / 2 and abs(new.effect) >= least_effect
+            cases[case] = replace(new, confirmed=True, group=old.group) if persists else new
     known = {(group.group, group.all_but) for group in later.groups}
     kept = [
         group
@@ -165,16 +137,11 @@ def upheld(earlier: EventShift, later: EventShift) -> EventShift:
     return EventShift(groups=(*later.groups, *kept), cases=cases)
 
 
-def _stays(old: CaseShift, new: CaseShift) -> bool:
-    """Return whether more than half of a shift persists."""
-    return new.effect / old.effect > 1 / 2 and abs(new.effect) >= old.least_effect
-
-
 def _judge_together(
     histories: Sequence[CaseHistory],
     aligned: Aligned,
     groups: list[GroupShift],
-    cases: dict[str, CaseShift],
+    cases: dict[str, CaseStep],
     strictness: float,
 ) -> None:
     known = known_shifts(aligned.before, aligned.after, aligned.counts)
@@ -188,12 +155,12 @@ def _judge_together(
         replace(group, cases=tuple(histories[row].case for row in group.members)) for group in named
     ]
     for row, history in enumerate(histories):
-        cases[history.case] = _case_shift(
+        cases[history.case] = _case_step(
             history, row, known, fleet, moved_with.get(row), aligned, strictness
         )
 
 
-def _case_shift(
+def _case_step(
     history: CaseHistory,
     row: int,
     known: Known,
@@ -201,7 +168,7 @@ def _case_shift(
     group: GroupShift | None,
     aligned: Aligned,
     strictness: float,
-) -> CaseShift:
+) -> CaseStep:
     least, runs = history.figure.least_effect, int(aligned.counts[row])
     # The common shift of the whole host is noise, unless it was detected as an effect.
     effect = float(known.shift[row]) - fleet.common
@@ -209,17 +176,16 @@ def _case_shift(
     p_value, q_value = float(fleet.p_values[row]), float(fleet.q_values[row])
     large = abs(effect) >= least
     alone = large and runs >= LEAST_RUNS and q_value <= CASE_LEVEL / strictness
-    return CaseShift(
-        since=aligned.at,
+    return CaseStep(
+        time=aligned.at,
+        known=True,
         runs=runs,
         effect=effect,
         low=effect - reach,
         high=effect + reach,
         p_value=p_value,
         confirmed=alone or (group is not None and large),
-        maybe=large and p_value <= MAYBE,
         group=None if group is None else group.group,
-        least_effect=least,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
-from pvebench.analysis.change import Difference, differences, incomparable
+from pvebench.analysis.change import FactDifference, differences, incomparable
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
 
 # --- events: changes of a node's environment ---
@@ -33,7 +34,7 @@ class Event:
     latest: float = 0.0
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[FactDifference, ...]:
         """Differences, the most relevant first."""
         return differences(self.before, self.after)
 
@@ -136,13 +137,11 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
     near = [change for change in changes if _is_near(change, event, levelled)]
     if len(near) < 2:
         return CameWith((event,), 0)
-    times = [change.time for change in near]
-    odds = _odds([item for item in levelled if item.split(times[0]) >= LEAST_BASELINE], times)
-    likely = tuple(
-        change for change, own in zip(near, odds, strict=True) if own > max(odds) - LIKELY
-    )
+    odds = _odds(levelled, [change.time for change in near])
+    likely = [change for change, own in zip(near, odds, strict=True) if own > max(odds) - LIKELY]
     first, last = likely[0].time, likely[-1].time
-    return CameWith(likely, max(history.runs_between(first, last) for history in levelled))
+    runs = max(history.runs_between(first, last) for history in levelled)
+    return CameWith(tuple(likely), runs)
 
 
 def began(
@@ -157,20 +156,15 @@ def began(
     at = event.time
     clock = max(histories, key=lambda history: history.split(at))
     place = clock.split(at)
+    if place < LEAST_BASELINE or not any(history.runs_since(at) for history in histories):
+        return at
     # The other half of the runs shows the level after it.
     latest = place + min(LATER, (len(clock.points) - place) // 2)
     times = [*clock.times()[max(LEAST_BASELINE, place - EARLIER) : place], at]
     before = len(times) - 1
     times += clock.times()[place + 1 : latest + 1]
-    able = [history for history in histories if history.split(times[0]) >= LEAST_BASELINE]
-    if not any(history.split(at) < len(history.points) for history in able):
-        return at
-    odds = _odds(
-        able,
-        times,
-        [case_history for case_history in others if case_history.split(times[0]) >= LEAST_BASELINE],
-    )
-    best = max(range(len(times)), key=odds.__getitem__)
+    odds = _odds(histories, times, others)
+    best = int(np.argmax(odds))
     apart = odds[before] < odds[best] - DATED and not at < times[best] <= event.latest
     return times[best] if apart else at
 
@@ -196,57 +190,50 @@ def _is_near(change: Event, event: Event, histories: Sequence[CaseHistory]) -> b
 
 def _odds(
     histories: Sequence[CaseHistory], times: Sequence[float], others: Sequence[CaseHistory] = ()
-) -> list[float]:
-    """Return the log-likelihood of a step at each of the times."""
-    parts = _parts(histories, times)
+) -> Matrix:
+    """Return the log-likelihood of a step at each of the times, oldest first."""
+    # A cycle begins at each run of the case with the most, or at one of the times instead.
+    clock = max(histories, key=lambda history: history.split(times[0]))
+    places = np.array([clock.split(time) for time in times])
+    begin = max(0, int(places[0]) - SIDE)
+    cycles = np.array(clock.times()[begin : places[-1] + SIDE])
+    inside = places - begin < len(cycles)
+    cycles[(places - begin)[inside]] = np.array(times)[inside]
+    until = next(iter(clock.times()[places[-1] + SIDE :]), math.inf)
+    runs = _pooled(histories, cycles, until, times[0])
     if len(others) >= LEAST_OTHERS:
-        shared = _parts(others, times)
-        parts = [
-            own - host if len(own) == len(host) else own
-            for own, host in zip(parts, shared, strict=True)
-        ]
-    level = float(np.median(parts[0]))
-    away = np.abs(parts[0] - level)
+        host = _pooled(others, cycles, until, times[0])
+        runs = np.where(np.isnan(host), runs, runs - host)
+    borders = np.searchsorted(cycles, times)
+    early, late = runs[: borders[0]], runs[borders[-1] :]
+    level, later = (float(np.nanmedian(part)) if len(part) else 0.0 for part in (early, late))
     # A few runs may be close together by chance.
-    scale = (1 + 2 / len(away)) * max(TINY, MAD_TO_SIGMA * float(np.median(away)))
-    later = float(np.median(parts[-1]))
+    usual = MAD_TO_SIGMA * float(np.nanmedian(np.abs(early - level)))
     # A run counts for the nearer level, also where both are farther away than noise takes it.
-    scale = max(scale, abs(later - level) / (2 * FARTHEST))
-    before, after = ([_fit(part, where, scale) for part in parts] for where in (level, later))
-    return [sum(before[: number + 1]) + sum(after[number + 1 :]) for number in range(len(times))]
+    scale = max((1 + 2 / len(early)) * max(TINY, usual), abs(later - level) / (2 * FARTHEST))
+    before, after = (
+        np.append(0.0, np.nancumsum(np.clip((runs - part) / scale, -FARTHEST, FARTHEST) ** 2)) / 2
+        for part in (level, later)
+    )
+    odds: Matrix = after[borders] - after[-1] - before[borders]
+    return odds
 
 
-def _parts(histories: Sequence[CaseHistory], times: Sequence[float]) -> list[Matrix]:
-    """Return the pooled runs before, between and after the times."""
-    borders = [-np.inf, *times, np.inf]
-    return [
-        _pooled([_between(history, times[0], *ends) for history in histories], newest=not number)
-        for number, ends in enumerate(itertools.pairwise(borders))
-    ]
+def _pooled(histories: Sequence[CaseHistory], cycles: Matrix, until: float, first: float) -> Matrix:
+    """Return the median of the cases at each cycle, relative to their levels before a time.
 
-
-def _between(history: CaseHistory, first: float, begin: float, end: float) -> Matrix:
-    """Return the runs between two times relative to the level before the first event."""
-    logs, split = np.array(history.logs()), history.split(first)
-    level = np.median(logs[max(0, split - SIDE) : split])
-    found: Matrix = logs[history.split(begin) : history.split(end)] - level
-    return found[-SIDE:] if end == first else found[:SIDE]
-
-
-def _pooled(rows: Sequence[Matrix], *, newest: bool) -> Matrix:
-    """Return one value per cycle, the median of the cases, so that common noise counts once."""
-    longest = max(len(row) for row in rows)
-    table = np.full((len(rows), longest), np.nan)
-    for place, row in enumerate(rows):
-        table[place, longest - len(row) if newest else 0 :][: len(row)] = row
+    Common noise of a cycle counts once; NaN: no case has a run.
+    """
+    table = np.full((len(histories), len(cycles)), np.nan)
+    for row, history in zip(table, histories, strict=True):
+        begin, split, end = map(history.split, (cycles[0], first, until))
+        if split >= LEAST_BASELINE:
+            logs = history.logs()
+            at = np.searchsorted(cycles, history.times()[begin:end], side="right") - 1
+            row[at] = logs[begin:end] - np.median(logs[max(0, split - SIDE) : split])
     # As `nanmedian`, which takes ten times as long for few rows: NaN is sorted to the end.
     table.sort(axis=0)
     counts = np.count_nonzero(~np.isnan(table), axis=0)
-    known = np.flatnonzero(counts)
-    middle = counts[known]
-    found: Matrix = (table[(middle - 1) // 2, known] + table[middle // 2, known]) / 2
+    every = np.arange(len(cycles))
+    found: Matrix = (table[(counts - 1) // 2, every] + table[counts // 2, every]) / 2
     return found
-
-
-def _fit(runs: Matrix, level: float, scale: float) -> float:
-    return float(-np.sum(np.clip((runs - level) / scale, -FARTHEST, FARTHEST) ** 2) / 2)

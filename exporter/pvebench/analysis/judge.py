@@ -9,7 +9,7 @@ from typing import Final
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.change import Change
-from pvebench.analysis.event_effects import CaseShift, EventShift
+from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import (
     Event,
     Facts,
@@ -22,7 +22,6 @@ from pvebench.analysis.events import (
 from pvebench.analysis.gradual_change import creeping, without_explained
 from pvebench.analysis.judge_cache import Memory
 from pvebench.analysis.lasting_steps import lasting, sized
-from pvebench.analysis.metric_verdict import LastEvent, Verdict, conclude
 from pvebench.analysis.noise_patterns import (
     LEAST_DAYS,
     STUCK,
@@ -32,7 +31,9 @@ from pvebench.analysis.noise_patterns import (
 )
 from pvebench.analysis.performance_index import EnvironmentLevel, performance_index
 from pvebench.analysis.slow_variation import without_variation
+from pvebench.analysis.step_course import gain_reason, with_courses
 from pvebench.analysis.step_groups import find_changes
+from pvebench.analysis.verdict import Verdict, conclude
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
 
@@ -119,12 +120,7 @@ class Judge:
             verdicts=tuple(verdicts),
             events=tuple(events),
             findings=find_changes(
-                verdicts,
-                shifts,
-                self._issues,
-                node=material.node,
-                environment_changes=changes,
-                accepted_until=material.accepted_until,
+                verdicts, shifts, self._issues, node=material.node, environment_changes=changes
             ),
             levels=performance_index(speeds, self._memory.levels),
             judged_until=material.timeline[-1][0] if material.timeline else 0.0,
@@ -146,7 +142,7 @@ class FigureSteps:
         self._memory, self._node, self._strictness = memory, node, strictness
         self._histories, self._events = histories, events
         self._steps: dict[str, list[CaseStep]] = {history.case: [] for history in histories}
-        self._last: dict[str, CaseShift] = {}
+        self._last: dict[str, CaseStep] = {}
         self._doubtful: dict[str, CaseStep] = {}
         self._dropped: dict[str, list[Dropped]] = {history.case: [] for history in histories}
         self.shifts: list[tuple[Event, EventShift]] = []
@@ -170,7 +166,7 @@ class FigureSteps:
                 self._node, ready, event.time, until=end, strictness=self._strictness
             )
             self.shifts.append((event, shift))
-            self._take(event, shift)
+            self._take(shift)
 
     def _early(self) -> dict[str, Sequence[CaseStep]]:
         """Return the steps that began before the event they were attributed to."""
@@ -185,11 +181,11 @@ class FigureSteps:
             for cases in (*alone, *(group.cases for group in shift.groups)):
                 case_histories = [self._ready(histories[case], event, ()) for case in cases]
                 rest = [case for case in histories if case not in set(cases)]
-                other_histories = [self._ready(histories[case], event, ()) for case in rest]
+                others = (histories[case] for case in rest[:: 1 + len(rest) // SAMPLED])
                 time = began(
                     case_histories[:SAMPLED],
                     event,
-                    other_histories[:: 1 + len(other_histories) // SAMPLED],
+                    [self._ready(history, event, ()) for history in others],
                 )
                 if time != event.time:
                     steps |= {
@@ -205,20 +201,10 @@ class FigureSteps:
         apart = (step for step in early if history.split(step.time) != place)
         return history.without([*steps, *(step for step in apart if step.time not in times)])
 
-    def _take(self, event: Event, shift: EventShift) -> None:
-        for case, effect in shift.cases.items():
-            self._last[case] = effect
-            if effect.confirmed:
-                step = CaseStep(
-                    time=event.time,
-                    known=True,
-                    effect=effect.effect,
-                    low=effect.low,
-                    high=effect.high,
-                    p_value=effect.p_value,
-                    runs=effect.runs,
-                    group=effect.group,
-                )
+    def _take(self, shift: EventShift) -> None:
+        self._last |= shift.cases
+        for case, step in shift.cases.items():
+            if step.confirmed:
                 self._steps[case].append(step)
 
     def _add_unknown(self) -> None:
@@ -315,7 +301,15 @@ class FigureSteps:
     ) -> Verdict:
         case = history.case
         steps = tuple(without_explained(self._steps[case], creep))
-        last, doubtful = self._last_event(history), self._doubtful.get(case)
+        event, shift, doubtful = (
+            self._event(history),
+            self._last.get(case),
+            self._doubtful.get(case),
+        )
+        if doubtful is not None and doubtful.time <= accepted and not doubtful.mode:
+            doubtful = None
+        if creep is not None:
+            creep = replace(creep, reason=gain_reason(history, creep, creep.left))
         ignored = (
             *self._dropped[case],
             *dropped(self._steps[case], steps, "part of a gradual change"),
@@ -325,22 +319,22 @@ class FigureSteps:
             sure, disproved = lasting(history, steps)
             verdict = conclude(
                 history,
-                sure,
-                last,
+                with_courses(history, sure, accepted),
+                event=event,
+                shift=shift,
                 doubtful=doubtful,
                 creep=creep,
-                accepted_until=accepted,
                 cut_reason=reason,
             )
             return replace(verdict, dropped=(*ignored, *disproved))
 
-        known = (steps, last, doubtful, creep, accepted, reason, ignored)
+        known = (steps, event, shift, doubtful, creep, accepted, reason, ignored)
         return self._memory.kept("verdict", history, known, work)
 
-    def _last_event(self, history: CaseHistory) -> LastEvent | None:
+    def _event(self, history: CaseHistory) -> float:
+        """Return the time of the last event before the latest run; infinite: there is none."""
         end = history.times()[-1] if history.points else -math.inf
-        times = [event.time for event in self._events if event.time <= end]
-        return LastEvent(times[-1], self._last.get(history.case)) if times else None
+        return max((event.time for event in self._events if event.time <= end), default=-math.inf)
 
 
 def _with_modes(history: CaseHistory, steps: list[CaseStep]) -> list[CaseStep]:

@@ -114,7 +114,8 @@ class Memory:
         result = known[same[-1]][1] if same else EventShift(groups=(), cases={})
         for rung in rungs[rungs.index(same[-1]) + 1 if same else 0 :]:
             cut = [at_rung(history, at, until, rung) for history in histories]
-            result = upheld(result, judge_event(cut, at, until=math.inf, strictness=strictness))
+            shift = judge_event(cut, at, until=math.inf, strictness=strictness)
+            result = upheld(result, shift, histories[0].figure.least_effect)
             known[rung] = (states[rung], result)
         if until < math.inf:
             # An earlier event gets no new runs: only its last rung is needed.

@@ -6,8 +6,8 @@ State of the case, state of a change and exit code all follow from this.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
@@ -22,43 +22,31 @@ ANY_GAIN: Final = math.log(2.0)
 """Improvement of any metric that is implausible."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepCourse:
-    """A step relative to those before and after it.
-
-    Attributes:
-        end: time of the step that completed taking back most of it, Unix seconds;
-            None: no step did.
-        back: it takes back most of the earlier steps, or leads to a usual level.
-        certain: its interval does not contain 0.
-    """
-
-    end: float | None
-    back: bool
-    certain: bool
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the present level shows the step, and it is none that the case had before."""
-        return self.certain and self.end is None and not self.back
+def with_courses(
+    history: CaseHistory, steps: Sequence[CaseStep], accepted_until: float
+) -> tuple[CaseStep, ...]:
+    """Return all steps of a case, oldest first, relative to those before and after each."""
+    return tuple(
+        replace(
+            (found := _with_end(steps, step)),
+            accepted=step.time <= accepted_until,
+            reason="" if found.back else gain_reason(history, found, steps[0].left),
+        )
+        for step in steps
+    )
 
 
-def step_course(steps: Sequence[CaseStep], step: CaseStep) -> StepCourse:
-    """Return the course of a step; `steps`: all of its case, oldest first."""
-    base = steps[0].left if steps else 0.0
-    certain = step.slow or not step.low < 0 < step.high
-    if step.kind != "level":
-        return StepCourse(None, back=False, certain=certain)
-    near = _near(step.effect)
+def _with_end(steps: Sequence[CaseStep], step: CaseStep) -> CaseStep:
+    near, side = _near(step.effect), math.copysign(1, step.effect)
     ends = (
-        other_step.time
-        for other_step in steps
-        if other_step.time > step.time
-        and (other_step.reached - step.left) * math.copysign(1, step.effect) < near
+        later.time
+        for later in steps
+        if later.time > step.time and (later.reached - step.left) * side < near
     )
     # Only a large enough distance from the baseline is one that a step can take back.
+    base = steps[0].left
     back = step.mode or abs(step.reached - base) < _near(step.left - base)
-    return StepCourse(next(ends, None), back, certain)
+    return replace(step, end=next(ends, None), back=back)
 
 
 def _near(effect: float) -> float:
@@ -66,24 +54,23 @@ def _near(effect: float) -> float:
     return LEFT * min(abs(effect), FARTHEST)
 
 
-def decisive_steps(steps: Sequence[CaseStep], accepted: Collection[CaseStep]) -> list[CaseStep]:
+def decisive_steps(steps: Sequence[CaseStep]) -> list[CaseStep]:
     """Return the open steps that decide the state of a case: its regressions, if it has any."""
-    lasting = [step for step in steps if step not in accepted and step_course(steps, step).lasts]
+    lasting = [step for step in steps if step.lasts and not step.accepted]
     return [step for step in lasting if step.effect < 0] or lasting
 
 
-def gain_reason(history: CaseHistory, steps: Sequence[CaseStep], step: CaseStep) -> str:
-    """Return why the improvement after a step is implausible; empty: it is plausible."""
+def gain_reason(history: CaseHistory, step: CaseStep, base: float) -> str:
+    """Return why the improvement of a step over a level is implausible; empty: it is plausible."""
     # Runs of other programs have no labels; software may become any number of times faster.
-    if step.effect <= 0 or step_course(steps, step).back or not history.labels:
+    if step.effect <= 0 or not history.labels:
         return ""
-    effect = step.reached - (steps[0].left if step in steps else step.left)
     durable = history.figure.more_is_better and history.labels.get("durable") == "yes"
-    if history.figure.kind == "speed" and durable and effect > DURABLE_GAIN:
+    if history.figure.kind == "speed" and durable and step.reached - base > DURABLE_GAIN:
         return (
             "software cannot make durable writes so much faster; they may no longer wait for "
             "the device"
         )
-    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
+    if history.figure.kind in {"speed", "stall"} and step.reached - base > ANY_GAIN:
         return "improvements above 100% are rarely real; an operation may no longer be done"
     return ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pvebench.analysis.case_history import CaseStep, ChangeKind, Group, common_group
+from pvebench.analysis.case_history import LEAST_MEMBERS, CaseStep, ChangeKind, Group, common_group
 from pvebench.analysis.change import (
     Change,
-    Difference,
+    ChangeState,
+    FactDifference,
     Move,
     NearbyEvent,
     candidates,
@@ -21,8 +22,7 @@ from pvebench.analysis.change import (
 from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import CameWith, Event, came_with
 from pvebench.analysis.group_effects import GroupShift
-from pvebench.analysis.metric_verdict import Verdict
-from pvebench.analysis.step_course import StepCourse, gain_reason, step_course
+from pvebench.analysis.verdict import Verdict
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.judged import JUDGED, Judged
 
@@ -45,9 +45,7 @@ class ChangeGroup:
 
 def change_groups(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
     """Yield the groups of all steps and drifts, in no order."""
-    steps = [
-        (verdict, step) for verdict in verdicts for step in (*verdict.accepted, *verdict.steps)
-    ]
+    steps = [(verdict, step) for verdict in verdicts for step in verdict.steps]
     for time, pairs in _by_time([pair for pair in steps if pair[1].known]):
         yield ChangeGroup(time, known=True, kind="level", changed=tuple(pairs))
     unknown = [pair for pair in steps if not pair[1].known]
@@ -113,14 +111,11 @@ def by_group(
     return members
 
 
-def first_figure(pairs: Sequence[Changed]) -> str:
-    """Return the name of the most important metric that moved."""
-    return min((verdict.history.figure.name for verdict, _ in pairs), key=list(JUDGED).index)
-
-
 def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:
     """Return the labels that identify cases which were detected one by one, if any do."""
     changed = {verdict.history.of: verdict.history.labels for verdict, _ in members}
+    if len(changed) < LEAST_MEMBERS:
+        return None
     judged, everyone = (labels_of(verdicts, judged=only).values() for only in (True, False))
     return common_group(list(changed.values()), judged, everyone)
 
@@ -136,13 +131,16 @@ def labels_of(
     return {
         verdict.history.of: verdict.history.labels
         for verdict in verdicts
-        if (verdict.state.judged or not judged) and figure in {None, verdict.history.figure}
+        if (verdict.state.judged or not judged) and figure in (None, verdict.history.figure)
     }
 
 
-def sharing(group: Group | None, labels: Mapping[str, Mapping[str, str]]) -> int:
-    """Return how many cases have all labels of a group."""
-    return 0 if group is None else sum(set(group) <= label.items() for label in labels.values())
+def sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Judged) -> int:
+    """Return how many judged cases with a metric have all labels of a group."""
+    if group is None:
+        return 0
+    labels = labels_of(verdicts, figure, judged=True).values()
+    return sum(set(group) <= label.items() for label in labels)
 
 
 def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
@@ -159,8 +157,6 @@ def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
 
 Shifts = Sequence[tuple[Event, str, EventShift]]
 """(event, metric, its effect)."""
-Effect = tuple[float, float, float]
-"""effect, low, high."""
 
 
 def find_changes(
@@ -170,7 +166,6 @@ def find_changes(
     *,
     node: str,
     environment_changes: Sequence[Event] = (),
-    accepted_until: Mapping[str, float],
 ) -> tuple[Change, ...]:
     """Return every confirmed change, the newest first.
 
@@ -179,108 +174,89 @@ def find_changes(
         shifts: the effect of every event on every metric.
         node: empty: unknown.
         environment_changes: of the node, oldest first, before events close together were merged.
-        accepted_until: case -> time up to which its changes are accepted, Unix seconds.
     """
     events = {event.time: event for event, _, _ in shifts}
     changes: list[Change] = []
     for occasion in change_groups(verdicts):
         event = events.get(occasion.time) if occasion.known else None
-        changes += [
-            _change(
-                occasion,
-                _came_with(event, members, environment_changes),
-                group,
-                members,
-                verdicts,
-                shifts,
-                issues,
+        for (group, _), members in by_group(occasion.changed, verdicts).items():
+            change = _with_course(_change(occasion, event, group, members, shifts), members)
+            change = replace(
+                change,
+                nodes=(node,) if node else (),
+                of=sharing(group, verdicts, change.moves[0].figure),
             )
-            for (group, _), members in by_group(occasion.changed, verdicts).items()
-        ]
-    decided = [
-        replace(_decided(change, accepted_until), nodes=(node,) if node else ())
-        for change in changes
-    ]
-    return tuple(
-        sorted(decided, key=lambda one: (-one.begin, not one.regression, one.group is None))
-    )
-
-
-def _decided(change: Change, accepted_until: Mapping[str, float]) -> Change:
-    accepted = all(accepted_until.get(case, -math.inf) >= change.begin for case in change.cases)
-    return replace(change, state="accepted") if accepted else change
+            if event is not None:
+                change = _with_cause(change, event, members, environment_changes, issues)
+            elif occasion.kind != "drift":
+                change = replace(change, candidates=_near(members[0], events.values()))
+            changes.append(change)
+    changes.sort(key=lambda change: (-change.begin, not change.regression, change.group is None))
+    return tuple(changes)
 
 
 def _change(
     occasion: ChangeGroup,
-    came: CameWith | None,
+    event: Event | None,
     group: Group | None,
-    members: list[Changed],
-    verdicts: Sequence[Verdict],
+    members: Sequence[Changed],
     shifts: Shifts,
-    issues: Sequence[KnownIssue],
 ) -> Change:
     # Group effects of events do not apply to a change at another time.
-    at = math.nan if came is None else occasion.time
-    moves = moves_of(at, group, members, shifts)
+    own = _group_shifts(event, group, shifts)
+    # A group is detected relative to the other cases: what moved all of them moved it too.
+    shared = _group_shifts(event, (), shifts) if group else {}
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
-    change = Change(
+    return Change(
         begin=occasion.time,
         nodes=(),
-        known=came is not None,
+        known=event is not None,
         kind=occasion.kind,
         share=statistics.median([step.share for _, step in members]),
         group=group,
-        all_but=_all_but(at, group, shifts),
+        all_but=any(shift.all_but for shift in own.values()),
         cases=tuple(histories),
         names=tuple(history.name for history in histories.values()),
-        of=sharing(group, labels_of(verdicts, moves[0].figure, judged=True)),
-        moves=moves,
+        of=0,
+        moves=tuple(_moves(members, own, shared)),
     )
-    change = _with_course(change, members)
-    if came is not None:
-        return _with_cause(change, came, [history.labels for history in histories.values()], issues)
-    near = () if occasion.kind == "drift" else _near(members[0], shifts)
-    return replace(change, candidates=near)
 
 
 def _with_course(change: Change, members: Sequence[Changed]) -> Change:
     """Return a change with its state, by the cases of its most important metric."""
     figure = change.moves[0].figure
-    first = [
-        (verdict, (*verdict.accepted, *verdict.steps), step)
-        for verdict, step in members
-        if verdict.history.figure is figure
-    ]
-    courses = [step_course(steps, step) for _, steps, step in first]
-    reasons = (gain_reason(verdict.history, steps, step) for verdict, steps, step in first)
-    ends = [course.end for course in courses if course.end is not None]
-    ended = most([course.end is not None for course in courses])
-    back = most([course.back for course in courses])
+    steps = [step for verdict, step in members if verdict.history.figure is figure]
+    ends = [step.end for step in steps if step.end is not None]
+    ended, back = 2 * len(ends) > len(steps), 2 * sum(step.back for step in steps) > len(steps)
+    shown = any(step.certain and not step.accepted for step in steps)
+    state: ChangeState = "resolved" if ended or back or not shown else "open"
+    if all(step.accepted for _, step in members):
+        state = "accepted"
     return replace(
         change,
-        reason=next(filter(None, reasons), ""),
-        state="resolved" if ended or back or not _is_shown(first, courses) else "open",
+        reason=next((step.reason for step in steps if step.reason), ""),
+        state=state,
         end=statistics.median_low(ends) if ended else None,
         back=back,
     )
 
 
-def _is_shown(
-    members: Sequence[tuple[Verdict, Sequence[CaseStep], CaseStep]], courses: Sequence[StepCourse]
-) -> bool:
-    """Return whether the step of a case is certain and not accepted."""
-    certain = (member for course, member in zip(courses, members, strict=True) if course.certain)
-    return any(step not in verdict.accepted for verdict, _, step in certain)
-
-
 def _with_cause(
     change: Change,
-    came: CameWith,
-    labels: Sequence[Mapping[str, str]],
+    event: Event,
+    members: Sequence[Changed],
+    environment_changes: Sequence[Event],
     issues: Sequence[KnownIssue],
 ) -> Change:
     """Return a change with the events that it came with, and the known issues of these."""
+    figure = change.moves[0].figure
+    moved = [
+        (verdict.history, step, verdict.steps)
+        for verdict, step in members
+        if verdict.history.figure is figure
+    ]
+    came = came_with(moved, event, environment_changes)
+    labels = [*{verdict.history.of: verdict.history.labels for verdict, _ in members}.values()]
     matches = known_issues(
         issues,
         came.events[0].before,
@@ -298,7 +274,9 @@ def _with_cause(
     )
 
 
-def _differences(came: CameWith, storages: Collection[str]) -> tuple[tuple[Difference, ...], ...]:
+def _differences(
+    came: CameWith, storages: Collection[str]
+) -> tuple[tuple[FactDifference, ...], ...]:
     """Return the differences at each event, without options of other storages if it has others."""
     events = [event.differences for event in came.events]
     differences = [
@@ -308,26 +286,7 @@ def _differences(came: CameWith, storages: Collection[str]) -> tuple[tuple[Diffe
     return tuple(some or event for some, event in zip(differences, events, strict=True))
 
 
-def _came_with(
-    event: Event | None, members: Sequence[Changed], environment_changes: Sequence[Event]
-) -> CameWith | None:
-    """Return the events that may have caused a change; None: no event is known at its time."""
-    if event is None:
-        return None
-    figure = JUDGED[first_figure(members)]
-    moved = [
-        (verdict.history, step, (*verdict.accepted, *verdict.steps))
-        for verdict, step in members
-        if verdict.history.figure is figure
-    ]
-    return came_with(moved, event, environment_changes)
-
-
-def _all_but(time: float, group: Group | None, shifts: Shifts) -> bool:
-    return any(shift.all_but for _, shift in _group_shifts(time, group, shifts))
-
-
-def _near(changed: Changed, shifts: Shifts) -> tuple[NearbyEvent, ...]:
+def _near(changed: Changed, events: Iterable[Event]) -> tuple[NearbyEvent, ...]:
     """Return the events near a change at an unknown time."""
     verdict, step = changed
     times = verdict.history.times()
@@ -337,74 +296,45 @@ def _near(changed: Changed, shifts: Shifts) -> tuple[NearbyEvent, ...]:
             "environment",
             ", ".join(difference.fact for difference in event.differences),
         )
-        for event in {event.time: event for event, _, _ in shifts}.values()
+        for event in events
     ]
-    index = verdict.history.split(step.time)
-    return candidates(times, index, [*nearby, *gaps(times)])
+    return candidates(times, verdict.history.split(step.time), [*nearby, *gaps(times)])
 
 
-def moves_of(
-    time: float, group: Group | None, members: Sequence[Changed], shifts: Shifts
-) -> tuple[Move, ...]:
-    """Return how far each metric moved: the effect on the group, else the median of its cases."""
-    own = _pooled(time, group, shifts)
-    # A group is detected relative to the other cases: what moved all of them moved it too.
-    shared = _pooled(time, (), shifts) if group else {}
-    p_values = {name: shift.p_value for name, shift in _group_shifts(time, group, shifts)}
-    moves = []
+def _group_shifts(
+    event: Event | None, group: Group | None, shifts: Shifts
+) -> dict[str, GroupShift]:
+    """Return metric -> effect of an event on a group."""
+    return {
+        name: group_shift
+        for other_event, name, shift in shifts
+        if other_event is event
+        for group_shift in shift.groups
+        if group_shift.group == group
+    }
+
+
+def _moves(
+    members: Sequence[Changed], own: Mapping[str, GroupShift], shared: Mapping[str, GroupShift]
+) -> Iterator[Move]:
+    """Yield how far each metric moved: the effect on the group, else the median of its cases."""
     for figure in JUDGED.values():
         steps = [step for verdict, step in members if verdict.history.figure is figure]
         if not steps:
             continue
-        effect, low, high = own.get(figure.name) or _median(steps)
-        if figure.name in own and figure.name in shared:
-            effect, low, high = _sum(own[figure.name], shared[figure.name])
+        middle = statistics.median_low([step.effect for step in steps])
+        group, host = own.get(figure.name), shared.get(figure.name)
+        shown = group or next(step for step in steps if step.effect == middle)
+        effect, reach = shown.effect, shown.high - shown.effect
+        if group is not None and host is not None:
+            effect, reach = effect + host.effect, math.hypot(reach, host.high - host.effect)
         clearest = min(1.0, len(steps) * min(step.p_value for step in steps))
-        moves.append(
-            Move(
-                figure=figure,
-                effect=effect,
-                low=low,
-                high=high,
-                cases=len(steps),
-                runs=min(step.runs for step in steps),
-                p_value=min(clearest, p_values.get(figure.name, 1.0)),
-            )
+        yield Move(
+            figure=figure,
+            effect=effect,
+            low=effect - reach,
+            high=effect + reach,
+            cases=len(steps),
+            runs=min(step.runs for step in steps),
+            p_value=clearest if group is None else min(clearest, group.p_value),
         )
-    return tuple(moves)
-
-
-def _pooled(time: float, group: Group | None, shifts: Shifts) -> dict[str, Effect]:
-    """Return metric -> effect of an event on a group."""
-    return {
-        name: (shift.effect, shift.low, shift.high)
-        for name, shift in _group_shifts(time, group, shifts)
-    }
-
-
-def _group_shifts(
-    time: float, group: Group | None, shifts: Shifts
-) -> Iterator[tuple[str, GroupShift]]:
-    """Yield (metric, effect of an event on a group)."""
-    for event, name, shift in shifts:
-        if event.time == time:
-            yield from (
-                (name, group_shift) for group_shift in shift.groups if group_shift.group == group
-            )
-
-
-def _sum(one: Effect, other: Effect) -> Effect:
-    effect = one[0] + other[0]
-    reach = math.hypot((one[2] - one[1]) / 2, (other[2] - other[1]) / 2)
-    return effect, effect - reach, effect + reach
-
-
-def _median(steps: Sequence[CaseStep]) -> Effect:
-    middle = statistics.median_low([step.effect for step in steps])
-    step = next(step for step in steps if step.effect == middle)
-    return step.effect, step.low, step.high
-
-
-def most(votes: Sequence[bool]) -> bool:
-    """Return whether more than half of the votes are True."""
-    return 2 * sum(votes) > len(votes)

@@ -40,7 +40,7 @@ from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments
 from pvebench.store.current import Results
 from pvebench.verdicts.fastest_text import after_cycles, summaries
-from pvebench.verdicts.overall_state import short_headline
+from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 
 # --- `pvebench card`: the results of a storage as a picture.
@@ -106,7 +106,7 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             simulated=store.simulated,
             environments=tuple(store.environments()),
             devices=view.devices,
-            verdict=short_headline(verdicts),
+            verdict=headline(verdicts, dated=False, evidence=False),
             rankings=summaries(view, after_cycles, cases),
             trends=view.trends,
             advice=tuple(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.analysis.metric_verdict import Verdict
+from pvebench.analysis.verdict import Verdict
 from pvebench.cli.options import format_option, read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings

@@ -10,7 +10,7 @@ from typing import Final
 from pvebench.advice.gate import looks
 from pvebench.advice.gate_text import EXIT_CODES
 from pvebench.analysis.change import Change
-from pvebench.analysis.metric_verdict import Verdict, VerdictState, as_ratio
+from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
@@ -322,7 +322,7 @@ def _add_figures(verdict: Verdict, labels: Mapping[str, str], families: Families
     if verdict.creep is not None:
         families.add(catalog.CHANGE_GRADUAL, where, as_ratio(verdict.creep.effect, history.figure))
     families.add(catalog.REGRESSION, where, worse)
-    families.add(catalog.IMPLAUSIBLE_GAIN, where, verdict.state is VerdictState.IMPLAUSIBLE)
+    families.add(catalog.IMPLAUSIBLE_GAIN, where, verdict.state is VerdictState.IMPLAUSIBLE_GAIN)
 
 
 def _add_baseline(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.analysis.case_history import Group
-from pvebench.analysis.change import Change, Difference, Match, Move, NearbyEvent, derived
+from pvebench.analysis.change import Change, FactDifference, Match, Move, NearbyEvent, derived
 from pvebench.model.definition import LOADS
 from pvebench.model.judged import Judged
 from pvebench.model.units import count_text, show_span
@@ -237,7 +237,7 @@ def cause_text(change: Change) -> str:
     return f"{', '.join(texts[:-1])} or {texts[-1]} ({apart})"
 
 
-def differences_text(different: Sequence[Difference]) -> str:
+def differences_text(different: Sequence[FactDifference]) -> str:
     """Return the new versions: `pve-qemu-kvm 9.2.0-2 and kernel 6.11.11-1-pve`."""
     texts = [
         f"{_FACTS.get(difference.fact, difference.fact)} {difference.after}"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
-from pvebench.analysis.metric_verdict import LEAST_PRESENT
+from pvebench.analysis.verdict import LEAST_PRESENT
 from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
 from pvebench.model.figures import was_canceled
 from pvebench.model.run import Outcome

@@ -9,8 +9,8 @@ from typing import Final
 from pvebench.analysis.case_history import common_group
 from pvebench.analysis.change import Change, Severity, joined, merge_nodes, similar_size
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.metric_verdict import Verdict, VerdictState
 from pvebench.analysis.step_groups import labels_of, sharing
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.model.units import DAY
 from pvebench.store.changes import Decision, DefinitionChange
@@ -19,7 +19,7 @@ from pvebench.verdicts.outages import Outage, outages
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 """Most severe first."""
 ORDER: Final = (
-    VerdictState.IMPLAUSIBLE,
+    VerdictState.IMPLAUSIBLE_GAIN,
     VerdictState.SLOWER,
     VerdictState.GRADUALLY_SLOWER,
     VerdictState.POSSIBLY_SLOWER,
@@ -180,7 +180,7 @@ def _regrouped(change: Change, end: float | None, verdicts: Sequence[Verdict]) -
     everyone = labels_of(verdicts, figure, judged=False).values()
     changed = [judged[case] for case in change.cases if case in judged]
     group = common_group(changed, judged.values(), everyone) if changed else None
-    return replace(change, group=group, of=sharing(group, judged), end=end)
+    return replace(change, group=group, of=sharing(group, verdicts, figure), end=end)
 
 
 def _simplified(change: Change, verdicts: Sequence[Verdict]) -> Change:

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from pvebench.analysis.change import Change, Move, Severity
 from pvebench.analysis.difference import size_text
-from pvebench.analysis.metric_verdict import Verdict, VerdictState, as_ratio
 from pvebench.analysis.performance_index import EnvironmentLevel
+from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
 from pvebench.store.changes import Decision
@@ -64,7 +64,7 @@ def summary(change: Change) -> str:
 # --- All verdicts: state, headline, exit code.
 
 WORDS: Final = {
-    VerdictState.IMPLAUSIBLE: "implausible",
+    VerdictState.IMPLAUSIBLE_GAIN: "implausible",
     VerdictState.SLOWER: "slower",
     VerdictState.GRADUALLY_SLOWER: "gradually slower",
     VerdictState.POSSIBLY_SLOWER: "possibly slower",
@@ -85,7 +85,7 @@ BRIEFLY: Final[dict[Standing, str]] = {
 """Overall state in a few words."""
 INCONCLUSIVE_EXIT: Final = 10
 """Exit code with `--strict` if some results are inconclusive; lower ones are of errors."""
-WORSE: Final = {VerdictState.IMPLAUSIBLE, VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
+WORSE: Final = {VerdictState.IMPLAUSIBLE_GAIN, VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
 
 
 def standing(verdicts: Verdicts) -> Standing:
@@ -108,21 +108,22 @@ def exit_code(verdicts: Verdicts, *, strict: bool) -> int:
     return INCONCLUSIVE_EXIT if strict and state != "ok" else 0
 
 
-def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
-    """Return the most important statement; `evidence` as of `change_text.sentence`."""
-    regressions = verdicts.regressions
-    if regressions:
-        return _dated(regressions[0], evidence=evidence) + _more(verdicts)
-    return calm(verdicts)
+def headline(
+    verdicts: Verdicts, *, dated: bool = True, evidence: bool = True, name_nodes: bool = True
+) -> str:
+    """Return the most important statement.
 
-
-def short_headline(verdicts: Verdicts, *, name_nodes: bool = True) -> str:
-    """Return the headline without date and evidence; `name_nodes`: may it name the nodes?"""
-    regressions = verdicts.regressions
-    if regressions:
-        text = sentence(regressions[0], evidence=False, name_nodes=name_nodes)
-        return text + _more(verdicts)
-    return calm(verdicts)
+    Args:
+        dated: with the date of an upgrade that a regression names.
+        evidence, name_nodes: as of `change_text.sentence`.
+    """
+    if not verdicts.regressions:
+        return calm(verdicts)
+    first = verdicts.regressions[0]
+    text = sentence(first, evidence=evidence, name_nodes=name_nodes)
+    if dated and first.came_with and not first.slow:
+        text = f"{datetime.fromtimestamp(first.begin, UTC):%Y-%m-%d}: {text}"
+    return text + _more(verdicts)
 
 
 def brief_headline(verdicts: Verdicts) -> str:
@@ -148,14 +149,6 @@ def count_line(verdicts: Verdicts) -> str:
 def _more(verdicts: Verdicts) -> str:
     more = len(verdicts.regressions) - 1
     return f" (and {more} more)" if more else ""
-
-
-def _dated(change: Change, *, evidence: bool) -> str:
-    """Return the sentence with its date, which it omits where it names an upgrade instead."""
-    text = sentence(change, evidence=evidence)
-    if change.slow or not change.came_with:
-        return text
-    return f"{datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d}: {text}"
 
 
 def calm(verdicts: Verdicts) -> str:
@@ -245,7 +238,7 @@ def verdict_row(verdict: Verdict) -> tuple[str, ...]:
 
 def verdict_sign(state: VerdictState) -> str:
     """Return the sign before a verdict; an implausible improvement counts as a warning."""
-    if state is VerdictState.IMPLAUSIBLE:
+    if state is VerdictState.IMPLAUSIBLE_GAIN:
         return "!"
     return "" if state.code == 0 else "▲" if state.code > 0 else "▼"
 

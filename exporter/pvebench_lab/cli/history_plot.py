@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pvebench.analysis.case_history import CaseStep
-from pvebench.analysis.metric_verdict import Verdict
-from pvebench.analysis.step_course import step_course
+from pvebench.analysis.verdict import Verdict
 from pvebench.model.run import Unit
 from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
@@ -51,26 +50,24 @@ class Mark(NamedTuple):
 
 def marks_of(verdict: Verdict) -> list[Mark]:
     """Return all detected steps with their states, oldest first."""
-    steps = (*verdict.accepted, *verdict.steps)
-    counted = (*steps, verdict.creep) if verdict.creep else steps
-    marks = [Mark(step, *_state(verdict, steps, step)) for step in counted]
+    counted = (*verdict.steps, verdict.creep) if verdict.creep else verdict.steps
+    marks = [Mark(step, *_state(step)) for step in counted]
     marks += [Mark(step, f"not counted: {reason}", "ignored") for step, reason in verdict.dropped]
     return sorted(marks, key=lambda mark: mark.step.time)
 
 
-def _state(verdict: Verdict, steps: Sequence[CaseStep], step: CaseStep) -> tuple[str, str]:
-    course = step_course(steps, step)
-    if step in verdict.accepted:
+def _state(step: CaseStep) -> tuple[str, str]:
+    if step.accepted:
         return "accepted", "closed"
-    if course.lasts:
+    if step.lasts:
         part = f", {step.share:.0%} of the runs after it" if step.share < 1 else ""
         return f"open{', gradual' * step.slow}{part}", "worse" if step.effect < 0 else "better"
     if step.mode:
         return "not counted: a usual level of this case", "ignored"
-    if course.back:
+    if step.back:
         return "closed: back at the baseline", "closed"
     ended = "the present level no longer shows it"
-    return f"closed: {ended if course.end is None else f'taken back {_day(course.end)}'}", "closed"
+    return f"closed: {ended if step.end is None else f'taken back {_day(step.end)}'}", "closed"
 
 
 def _day(time: float, form: str = "%Y-%m-%d") -> str:

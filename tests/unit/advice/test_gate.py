@@ -18,7 +18,7 @@ from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.advice.gate_text import gate_data, gate_lines
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.metric_verdict import Verdict, VerdictState
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues

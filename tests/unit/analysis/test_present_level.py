@@ -11,7 +11,7 @@ import pytest
 
 from pvebench.analysis.difference import difference
 from pvebench.analysis.judge import Judge
-from pvebench.analysis.metric_verdict import Verdict
+from pvebench.analysis.verdict import Verdict
 from pvebench.verdicts.overall_state import WORSE, exit_code
 from pvebench_lab.cli.judge import judged
 from testing.answers import LEVEL, ask, material

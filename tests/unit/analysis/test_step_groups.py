@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.change import Change, Difference, Move, merge_nodes
+from pvebench.analysis.change import Change, FactDifference, Move, merge_nodes
 from pvebench.analysis.events import CameWith, Event
 from pvebench.analysis.step_groups import _differences
 from pvebench.model.judged import JUDGED
@@ -24,7 +24,7 @@ FIRST = Change(
     names=("a", "b", "c", "d"),
     of=4,
     moves=(MOVE,),
-    came_with=((Difference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),),
+    came_with=((FactDifference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),),
 )
 SECOND = replace(
     FIRST,
@@ -34,7 +34,7 @@ SECOND = replace(
     names=("e", "f"),
     of=2,
     moves=(replace(MOVE, effect=-0.26, low=-0.3, high=-0.24, cases=2, runs=3),),
-    came_with=((Difference("kernel", "6.11.11-2-pve", "6.14.8-2-pve"),),),
+    came_with=((FactDifference("kernel", "6.11.11-2-pve", "6.14.8-2-pve"),),),
 )
 
 
@@ -49,7 +49,7 @@ def test_the_same_new_version_that_did_the_same_on_two_nodes_is_one_change() -> 
 
 def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
     further = (replace(MOVE, effect=-0.5, low=-0.55, high=-0.45),)
-    other_kernel = (Difference("kernel", "6.8.12-4-pve", "6.17.1-1-pve"),)
+    other_kernel = (FactDifference("kernel", "6.8.12-4-pve", "6.17.1-1-pve"),)
     for other in (
         replace(SECOND, moves=further),
         replace(SECOND, came_with=(other_kernel,)),

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from pvebench.analysis.metric_verdict import VerdictState
+from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.errors import StoreError
 from pvebench.metrics.openmetrics import Window, first_moment, write_past

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Shown
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.change import Change, Difference
+from pvebench.analysis.change import Change, FactDifference
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.metric_verdict import Verdict, VerdictState
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.metrics.results import MAX_CLOSED, MAX_SHOWN, collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.sanitize import MAX_LETTERS, one_line
@@ -39,7 +39,7 @@ from testing.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 KNOWN = KnownChange(
     id="known", since=100 * DAY, worse=True, gradual=False, cases=frozenset(FINDING.cases)
 )
-KERNEL = Difference("kernel", "6.14.4-1-pve", "6.14.5-1-pve")
+KERNEL = FactDifference("kernel", "6.14.4-1-pve", "6.14.5-1-pve")
 
 
 def days_apart(_: str, one: float, other: float) -> int:

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.events import environment_changes
-from pvebench.analysis.metric_verdict import VerdictState
+from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.metrics.catalog import CATALOG

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.change import Change, Difference
+from pvebench.analysis.change import Change, FactDifference
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.metric_verdict import Verdict, VerdictState
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.node_verdicts import changes_of
 from testing.changes import DAY, FINDING, MOVE
 
 RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(200))
-KERNEL = ((Difference("kernel", "6.14.4-1-pve", "6.14.5-1-pve"),),)
+KERNEL = ((FactDifference("kernel", "6.14.4-1-pve", "6.14.5-1-pve"),),)
 VIRTIO = (("bus", "virtio"),)
 UPGRADE = replace(FINDING, known=True, came_with=KERNEL, state="resolved", end=128 * DAY)
 MOST = replace(UPGRADE, cases=("a", "b", "c", "d"), names=("a", "b", "c", "d"), group=VIRTIO, of=6)
@@ -100,7 +100,7 @@ def test_cases_without_a_common_label_are_listed() -> None:
         replace(LATER, moves=(replace(MOVE, effect=0.2),)),
         replace(LATER, moves=(replace(MOVE, effect=-0.6),)),
         replace(LATER, begin=108 * DAY),
-        replace(LATER, came_with=((Difference("qemu", "9", "10"),),)),
+        replace(LATER, came_with=((FactDifference("qemu", "9", "10"),),)),
         replace(LATER, known=False, came_with=()),
         replace(LATER, kind="bursts"),
         replace(LATER, back=True),

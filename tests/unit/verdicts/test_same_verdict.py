@@ -16,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.metric_verdict import Verdict, VerdictState
+from pvebench.analysis.step_course import with_courses
 from pvebench.analysis.step_groups import find_changes
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import Recorded, show_verdicts
 from pvebench.metrics.results import collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
@@ -63,34 +64,33 @@ def verdict(
 ) -> Verdict:
     """A verdict whose current value is what its steps make of it; `level`: None: unknown."""
     effect = sum(one.effect for one in steps) if level and not accepted else 0.0
+    history = CaseHistory(
+        case=f"{case}|{direction}",
+        of=case,
+        name=case,
+        figure=JUDGED["throughput"],
+        labels={"storage": "a"},
+        direction=direction,
+        points=RUNS,
+    )
     return Verdict(
-        history=CaseHistory(
-            case=f"{case}|{direction}",
-            of=case,
-            name=case,
-            figure=JUDGED["throughput"],
-            labels={"storage": "a"},
-            direction=direction,
-            points=RUNS,
-        ),
+        history=history,
         state=state,
         effect=effect,
         low=effect - 0.02,
         high=effect + 0.02,
         reason="few runs" if state is VerdictState.INCONCLUSIVE else "",
         baseline=level,
-        steps=() if accepted else steps,
-        accepted=steps if accepted else (),
+        steps=with_courses(history, steps, math.inf if accepted else -math.inf),
     )
 
 
 def verdicts_on(*verdicts: Verdict, store: Store) -> Verdicts:
     """Verdicts with the changes that detection makes of their steps."""
-    accepted = {one.history.of: math.inf for one in verdicts if one.accepted}
     report = NodeReport(
         node="pve1",
         verdicts=verdicts,
-        findings=find_changes(verdicts, (), (), node="pve1", accepted_until=accepted),
+        findings=find_changes(verdicts, (), (), node="pve1"),
         events=(),
         levels=(),
         judged_until=200 * DAY,
@@ -122,7 +122,7 @@ STORIES = {
         [verdict(VerdictState.FASTER, step(1.6, 60), step(0.85, 150))],
         "disk is 15% slower",
     ),
-    "implausible": ([verdict(VerdictState.IMPLAUSIBLE, step(3.0, 100))], "disk is 3.0 times"),
+    "implausible": ([verdict(VerdictState.IMPLAUSIBLE_GAIN, step(3.0, 100))], "disk is 3.0 times"),
     "accepted": ([verdict(VerdictState.UNCHANGED, SLOWER, accepted=True)], "ok"),
     "resolved": ([verdict(VerdictState.UNCHANGED, SLOWER, step(1.25, 150))], "ok"),
     "faster": ([verdict(VerdictState.FASTER, step(1.2, 100))], "ok"),

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Final
 
-from pvebench.analysis.metric_verdict import Verdict
+from pvebench.analysis.verdict import Verdict
 from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.disk import Cache

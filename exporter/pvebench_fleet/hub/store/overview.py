@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pvebench.analysis.change import Difference
+from pvebench.analysis.change import FactDifference
 from pvebench_fleet.hub.fleet_view import (
     CaseLine,
     FleetView,
@@ -121,7 +121,7 @@ def _effect(row: dict[str, Any]) -> NodeEffect:
     pairs: Iterable[list[str]] = row["labels"]
     return NodeEffect(
         time=row["at"],
-        differences=tuple(Difference(*item) for item in row["differences"]),
+        differences=tuple(FactDifference(*item) for item in row["differences"]),
         figure=row["metric"],
         group=tuple((key, value) for key, value in pairs),
         effect=row["effect"],

@@ -13,12 +13,11 @@ from typing import Final
 from pvebench.analysis.arrays import Matrix, Places, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
-from pvebench.analysis.event_effects import CaseShift
 from pvebench.analysis.gradual_change import PARTS
 from pvebench.analysis.lasting_steps import SIDE, without_own_hours
 from pvebench.analysis.noise_patterns import like_hours, spread_out
 from pvebench.analysis.slow_variation import usual_variation
-from pvebench.analysis.step_course import decisive_steps, gain_reason, step_course
+from pvebench.analysis.step_course import decisive_steps
 from pvebench.model.judged import Judged
 from pvebench.model.units import count_text
 
@@ -60,6 +59,8 @@ LEAST_PRESENT: Final = 3
 """Minimum number of latest runs in the current level without a step or event."""
 SLOW: Final = 2.0
 """Distance of a level from its baseline in standard deviations that slow variation explains."""
+MAYBE: Final = 0.01
+"""Maximum p-value of a possible change of a single case."""
 WEEK_OF_RUNS: Final = 200
 """Number of runs before whose hours of the day are considered."""
 
@@ -73,7 +74,7 @@ class VerdictState(StrEnum):
     SLOWER = "slower"
     POSSIBLY_FASTER = "possibly_faster"
     FASTER = "faster"
-    IMPLAUSIBLE = "implausible"
+    IMPLAUSIBLE_GAIN = "implausible"
     GRADUALLY_SLOWER = "gradually_slower"
     GRADUALLY_FASTER = "gradually_faster"
 
@@ -100,7 +101,7 @@ _CODES: Final = {
     VerdictState.POSSIBLY_FASTER: 1,
     VerdictState.GRADUALLY_FASTER: 2,
     VerdictState.FASTER: 2,
-    VerdictState.IMPLAUSIBLE: 2,
+    VerdictState.IMPLAUSIBLE_GAIN: 2,
 }
 
 
@@ -112,8 +113,7 @@ class Verdict:
         effect, low, high: current level relative to the baseline, with its 95% confidence interval.
         p_value: p-value of the latest step, or of the last event's shift; None: neither.
         runs: number of runs in the current level.
-        steps: confirmed steps that are not accepted, oldest first.
-        accepted: accepted confirmed steps, oldest first.
+        steps: confirmed steps, oldest first.
         dropped: detected steps that do not count, in no order.
         creep: gradual change, or change of a part, of the latest runs, or None.
         baseline: reference level in base units; None if there is none.
@@ -131,7 +131,6 @@ class Verdict:
     p_value: float | None = None
     runs: int = 0
     steps: tuple[CaseStep, ...] = ()
-    accepted: tuple[CaseStep, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     creep: CaseStep | None = None
     baseline: float | None = None
@@ -146,6 +145,11 @@ class Verdict:
         return as_ratio(self.effect, self.history.figure)
 
     @property
+    def accepted(self) -> tuple[CaseStep, ...]:
+        """The accepted steps."""
+        return tuple(step for step in self.steps if step.accepted)
+
+    @property
     def excluded(self) -> float:
         """Largest change in either direction that is not ruled out, as a logarithm."""
         return max(abs(self.low), abs(self.high))
@@ -156,18 +160,6 @@ class Verdict:
         return math.expm1((self.high - self.low) / 2)
 
 
-@dataclass(frozen=True, slots=True)
-class LastEvent:
-    """The last event before the latest run of a case.
-
-    Attributes:
-        shift: its effect on the case; None: unknown, for example without runs at equal hours.
-    """
-
-    time: float
-    shift: CaseShift | None
-
-
 def as_ratio(effect: float, figure: Judged) -> float:
     """Return an effect as a ratio of the value, positive is better, as in the verdict text."""
     return math.expm1(effect) if figure.more_is_better else -math.expm1(-effect)
@@ -175,12 +167,12 @@ def as_ratio(effect: float, figure: Judged) -> float:
 
 def conclude(
     history: CaseHistory,
-    steps: Sequence[CaseStep],
-    last: LastEvent | None,
+    steps: tuple[CaseStep, ...],
     *,
+    event: float = -math.inf,
+    shift: CaseStep | None = None,
     doubtful: CaseStep | None = None,
     creep: CaseStep | None = None,
-    accepted_until: float = -math.inf,
     cut_reason: str = "",
 ) -> Verdict:
     """Return the verdict on one metric of a case.
@@ -188,19 +180,18 @@ def conclude(
     Args:
         history: raw history since the last reset or the last incomparable environment.
         steps: confirmed steps, oldest first.
-        last: the last event before its latest run, or None.
+        event: time of the last event before its latest run; infinite: there is none.
+        shift: effect of an event on the case; None: unknown, for example without runs at equal
+            hours.
         doubtful: latest step that may be chance, or that only switches between the two levels of
             a bimodal case.
         creep: confirmed gradual change, or change of a part of the runs, beyond the steps.
-        accepted_until: steps up to this time are accepted.
         cut_reason: why the history was restarted; empty if it was not.
     """
-    accepted = tuple(step for step in steps if step.time <= accepted_until)
-    recent = tuple(step for step in steps if step.time > accepted_until)
-    apart = difference_of(history, accepted, recent, last)
+    apart = difference_of(history, steps, event)
     if apart is None:
-        return replace(_without(history, cut_reason), accepted=accepted, steps=recent)
-    base = _baseline(history, accepted, recent, creep)
+        return replace(_without(history, cut_reason), steps=steps)
+    base = _baseline(history, steps, creep)
     verdict = Verdict(
         history=history,
         state=VerdictState.UNCHANGED,
@@ -208,114 +199,120 @@ def conclude(
         low=apart.low,
         high=apart.high,
         runs=apart.after,
-        steps=recent,
-        accepted=accepted,
+        steps=steps,
         creep=creep,
         baseline=statistics.median(base.values) if base else None,
         baseline_runs=len(base),
         baseline_start=base.times[0] if base else 0.0,
     )
-    if recent:
-        verdict = _by_steps(verdict, apart)
-    else:
-        verdict = _without_steps(verdict, None if last is None else last.shift, apart)
-    fresh = doubtful is not None and doubtful.time > accepted_until
-    verdict = _beyond_steps(verdict, doubtful, fresh=fresh)
-    undecided = verdict.state is VerdictState.INCONCLUSIVE
-    return replace(
-        verdict, more_runs=(apart.more_runs(claim_of(history)) if undecided else None) or 0
-    )
+    return _by_steps(verdict, apart, shift, doubtful)
 
 
-def _by_steps(verdict: Verdict, apart: Difference) -> Verdict:
-    """Return the state by the present level: of the open steps, the regressions decide."""
-    history, last = verdict.history, verdict.steps[-1]
-    every = [*verdict.accepted, *verdict.steps]
-    decisive = decisive_steps(every, verdict.accepted)
-    runs = len(history.points) - history.split(last.time)
-    verdict = replace(verdict, runs=runs, p_value=last.p_value)
-    if not decisive:
-        course = step_course(every, last)
-        faded = not apart.low <= last.effect <= apart.high
-        if not (course.back or course.certain or faded):
-            return _possibly(verdict, last.effect)
-        reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
-        return replace(verdict, reason=reason)
-    if decisive == [last] and last.low < last.high:
-        # One number everywhere: the change of this step.
-        verdict = replace(verdict, effect=last.effect, low=last.low, high=last.high)
-    reasons = (gain_reason(history, every, step) for step in decisive)
-    reason = next(filter(None, reasons), "")
-    state = VerdictState.IMPLAUSIBLE if reason else VerdictState.FASTER
-    if decisive[0].effect < 0:
-        state = VerdictState.SLOWER
-    return replace(verdict, state=state, reason=reason)
+def _by_steps(
+    verdict: Verdict, apart: Difference, shift: CaseStep | None, doubtful: CaseStep | None
+) -> Verdict:
+    """Return the verdict with its state, by the present level: regressions decide first."""
+    shown, creep, recent = decisive_steps(verdict.steps), verdict.creep, _recent(verdict.steps)
+    if creep is not None and (not shown or creep.effect < 0 < shown[0].effect):
+        return _of(verdict, creep, _state_of(creep))
+    if shown:
+        return _decided(verdict, shown, recent[-1])
+    if doubtful is not None and doubtful.mode:
+        reason = f"alternates between two levels {size_text(abs(doubtful.effect))} apart"
+        verdict = replace(verdict, runs=doubtful.runs, p_value=doubtful.p_value)
+        return _inconclusive(verdict, reason, apart)
+    return _ended(verdict, recent[-1], apart) if recent else _calm(verdict, apart, shift, doubtful)
 
 
-def _without_steps(verdict: Verdict, shift: CaseShift | None, apart: Difference) -> Verdict:
+def _calm(
+    verdict: Verdict, apart: Difference, shift: CaseStep | None, doubtful: CaseStep | None
+) -> Verdict:
+    """Return the verdict without confirmed changes."""
+    if doubtful is not None:
+        return _of(verdict, doubtful, _possibly(doubtful))
     verdict = replace(verdict, p_value=shift.p_value if shift else None)
-    if shift is not None and shift.maybe and not shift.confirmed:
-        return _possibly(verdict, shift.effect)
+    if shift is not None and _is_possible(shift, verdict.history.figure):
+        return replace(verdict, state=_possibly(shift))
     if apart.excluded > claim_of(verdict.history):
-        reason = missing_text(verdict.history, apart)
-        return replace(verdict, state=VerdictState.INCONCLUSIVE, reason=reason)
+        return _inconclusive(verdict, missing_text(verdict.history, apart), apart)
     return replace(verdict, reason=f"changes above {size_text(apart.excluded)} ruled out")
 
 
-def _beyond_steps(verdict: Verdict, doubtful: CaseStep | None, *, fresh: bool) -> Verdict:
-    """Return the verdict with what the steps do not show; a regression by a step comes first."""
-    shown = decisive_steps([*verdict.accepted, *verdict.steps], verdict.accepted)
-    creep, worse = verdict.creep, any(step.effect < 0 for step in shown)
-    if creep is not None and (not shown or creep.effect < 0) and not worse:
-        verdict = replace(verdict, state=_state_of(creep), reason="", p_value=creep.p_value)
-        return _of(verdict, creep)
-    if doubtful is not None and doubtful.mode and not shown:
-        alternates = f"alternates between two levels {size_text(abs(doubtful.effect))} apart"
-        return replace(verdict, state=VerdictState.INCONCLUSIVE, reason=alternates)
-    if not verdict.steps and doubtful is not None and fresh:
-        return _of(_possibly(verdict, doubtful.effect), doubtful)
-    return verdict
+def _decided(verdict: Verdict, shown: Sequence[CaseStep], last: CaseStep) -> Verdict:
+    """Return the verdict of open steps."""
+    reason = next(filter(None, (step.reason for step in shown)), "")
+    state = VerdictState.IMPLAUSIBLE_GAIN if reason else VerdictState.FASTER
+    if shown[0].effect < 0:
+        state = VerdictState.SLOWER
+    if shown == [last] and last.low < last.high:
+        # One number everywhere: the change of this step.
+        return replace(_of(verdict, last, state), reason=reason)
+    runs = verdict.history.runs_since(last.time)
+    return replace(verdict, state=state, reason=reason, p_value=last.p_value, runs=runs)
 
 
-def _of(verdict: Verdict, step: CaseStep) -> Verdict:
+def _ended(verdict: Verdict, last: CaseStep, apart: Difference) -> Verdict:
+    """Return the verdict of steps that the present level no longer shows."""
+    verdict = replace(verdict, p_value=last.p_value, runs=verdict.history.runs_since(last.time))
+    if not (last.back or last.certain) and apart.low <= last.effect <= apart.high:
+        return replace(verdict, state=_possibly(last))
+    reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
+    return replace(verdict, reason=reason)
+
+
+def _inconclusive(verdict: Verdict, reason: str, apart: Difference) -> Verdict:
+    more = apart.more_runs(claim_of(verdict.history)) or 0
+    return replace(verdict, state=VerdictState.INCONCLUSIVE, reason=reason, more_runs=more)
+
+
+def _of(verdict: Verdict, step: CaseStep, state: VerdictState) -> Verdict:
     """Return the verdict with the size of a step."""
-    return replace(verdict, effect=step.effect, low=step.low, high=step.high, runs=step.runs)
+    return replace(
+        verdict,
+        state=state,
+        effect=step.effect,
+        low=step.low,
+        high=step.high,
+        runs=step.runs,
+        p_value=step.p_value,
+    )
 
 
-def _possibly(verdict: Verdict, effect: float) -> Verdict:
-    state = VerdictState.POSSIBLY_SLOWER if effect < 0 else VerdictState.POSSIBLY_FASTER
-    return replace(verdict, state=state, reason="")
+def _is_possible(shift: CaseStep, figure: Judged) -> bool:
+    large = abs(shift.effect) >= figure.least_effect
+    return large and shift.p_value <= MAYBE and not shift.confirmed
+
+
+def _possibly(step: CaseStep) -> VerdictState:
+    return VerdictState.POSSIBLY_SLOWER if step.effect < 0 else VerdictState.POSSIBLY_FASTER
 
 
 def _state_of(creep: CaseStep) -> VerdictState:
-    if creep.slow:
-        worse = creep.effect < 0
-        return VerdictState.GRADUALLY_SLOWER if worse else VerdictState.GRADUALLY_FASTER
-    return VerdictState.SLOWER
+    if creep.slow and creep.effect > 0:
+        return VerdictState.GRADUALLY_FASTER
+    return VerdictState.GRADUALLY_SLOWER if creep.slow else VerdictState.SLOWER
 
 
-def _baseline(
-    history: CaseHistory,
-    accepted: Sequence[CaseStep],
-    steps: Sequence[CaseStep],
-    creep: CaseStep | None,
-) -> GoodRuns:
+def _recent(steps: Sequence[CaseStep]) -> list[CaseStep]:
+    return [step for step in steps if not step.accepted]
+
+
+def _baseline(history: CaseHistory, steps: Sequence[CaseStep], creep: CaseStep | None) -> GoodRuns:
     """Return the runs of the baseline; for a gradual change, the runs at its start."""
-    if creep is not None and not steps and creep.slow:
-        return history.since(creep.time).points[: creep.runs // PARTS]
-    start, end = _base_span(accepted, steps)
-    if creep is not None and not steps:
+    start, end = _base_span(steps)
+    if creep is not None and not _recent(steps):
+        if creep.slow:
+            return history.since(creep.time).points[: creep.runs // PARTS]
         end = creep.time
     return history.points[history.split(start) : history.split(end)]
 
 
-def _base_span(accepted: Sequence[CaseStep], steps: Sequence[CaseStep]) -> tuple[float, float]:
+def _base_span(steps: Sequence[CaseStep]) -> tuple[float, float]:
     """Return the time of the baseline: up to the first step that decides the state."""
-    every = [*accepted, *steps]
-    decisive = decisive_steps(every, accepted)
-    end = min([step.time for step in decisive or steps], default=math.inf)
-    borders = [step.time for step in (every if decisive else accepted) if step.time < end]
-    return max([-math.inf, *borders]), end
+    decisive = decisive_steps(steps)
+    end = min([step.time for step in decisive or _recent(steps)], default=math.inf)
+    borders = [step.time for step in steps if step.time < end and (decisive or step.accepted)]
+    return max(borders, default=-math.inf), end
 
 
 def _without(history: CaseHistory, cut_reason: str) -> Verdict:
@@ -340,44 +337,41 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
 
 
 def difference_of(
-    history: CaseHistory,
-    accepted: Sequence[CaseStep],
-    steps: Sequence[CaseStep],
-    last: LastEvent | None,
+    history: CaseHistory, steps: Sequence[CaseStep], event: float
 ) -> Difference | None:
     """Return the difference of the current level from the baseline; None: too few runs.
 
     The current level has the runs since the last step, otherwise since the last event, otherwise
     the latest runs.
     """
-    times = history.times()
-    logs = without_own_hours(history, [*accepted, *steps])
-    start, base_end = (min(history.split(time), len(logs)) for time in _base_span(accepted, steps))
-    if steps:
-        begun = bisect_left(times, steps[-1].time)
+    times, recent = history.times(), _recent(steps)
+    logs = without_own_hours(history, steps)
+    start, base_end = (min(history.split(time), len(logs)) for time in _base_span(steps))
+    if recent:
+        begun = history.split(recent[-1].time)
     else:
-        base_end = begun = _begin_without_step(times, start, last)
+        base_end = begun = _begin_without_step(times, start, event)
     begin, now = max(start, base_end - SIDE), max(begun, len(logs) - SIDE)
     known = times[max(start, base_end - WEEK_OF_RUNS) : base_end]
     after = now + alike(known, times[now:])
-    if steps:
+    if recent:
         # A reported change has a size, even if few of its hours are known.
         begin = min(begin, max(0, base_end - LEAST_BASELINE))
         after = after if len(after) >= LEAST_PRESENT else np.arange(now, len(logs))
     if base_end - begin < LEAST_BASELINE or not len(after):
         return None
     apart = difference(logs[begin:base_end], logs[after])
-    if decisive_steps([*accepted, *steps], accepted):
+    if decisive_steps(steps):
         return apart
     # A change may have come after the last step, and a mode be taken for the baseline.
-    latest = logs[after[-PRESENT:] if steps else after]
+    latest = logs[after[-PRESENT:] if recent else after]
     apart = apart.and_of(_from_everything(logs[start:base_end], latest))
     usual = _from_everything(logs[start:begun], latest)
-    return usual.and_of(apart) if usual.effect < 0 and steps else apart
+    return usual.and_of(apart) if usual.effect < 0 and recent else apart
 
 
-def _begin_without_step(times: Sequence[float], start: int, last: LastEvent | None) -> int:
-    at = 0 if last is None else bisect_left(times, last.time)
+def _begin_without_step(times: Sequence[float], start: int, event: float) -> int:
+    at = bisect_left(times, event)
     if max(LEAST_BASELINE, start + 1) <= at < len(times):
         return at
     return len(times) - max(LEAST_PRESENT, min(PRESENT, (len(times) - start) // 3))
