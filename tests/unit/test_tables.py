@@ -26,7 +26,7 @@ REASONS = {
         "all packages that users name; those in effect at their installation"
     ),
     (
-        "pvebench/analysis/metric_verdict.py",
+        "pvebench/analysis/verdict.py",
         "pvebench/verdicts/overall_state.py",
     ): "numbers of a metric; names, a layer above",
     ("pvebench/model/units.py", "pvebench/web/tls_and_users.py"): "durations of Go, without days",
