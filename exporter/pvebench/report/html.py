@@ -35,26 +35,21 @@ VALUE: Final = 110
 CHART_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320, 80, 30, 20, 44
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar: its name, length in pixels, value as text, and whether its last run is not ok."""
-
-    name: str
-    y: int
-    length: float
-    text: str
-    doubtful: bool
-
-
 def bars(
     values: Sequence[tuple[str, float, bool]], show: Callable[[float], str]
-) -> tuple[Bar, ...]:
-    """Return a bar for each (name, value, doubtful); the longest is the largest value."""
+) -> list[SimpleNamespace]:
+    """Return a bar in pixels for each (name, value, doubtful); the largest value is longest."""
     longest = (WIDTH - LABEL - VALUE) / (max((value for _, value, _ in values), default=0.0) or 1.0)
-    return tuple(
-        Bar(name, GAP + index * (BAR + GAP), round(longest * value, 1), show(value), doubtful)
+    return [
+        SimpleNamespace(
+            name=name,
+            y=GAP + index * (BAR + GAP),
+            length=round(longest * value, 1),
+            text=show(value),
+            doubtful=doubtful,
+        )
         for index, (name, value, doubtful) in enumerate(values)
-    )
+    ]
 
 
 Curve = tuple[str, Sequence[tuple[float, float, str]]]
@@ -269,28 +264,13 @@ def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[SimpleNamespace
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class RankedRow:
-    """A row with the value that the ranking used.
-
-    Attributes:
-        metric: `iops` or `bandwidth`; value: in its unit, None without a successful run.
-        runs: number of runs that it is the median of.
-        gap: gap to the fastest with its noise, or why it is not ranked.
-    """
-
-    row: ResultRow
-    metric: str
-    value: float | None
-    runs: int
-    gap: str
-    order: tuple[bool, bool, float]
-    """Host cases first, then the ranking, then what is not ranked."""
-
-
 def _with_rank(
     row: ResultRow, places: Mapping[str, Place], trends: Mapping[str, Trend]
-) -> RankedRow:
+) -> SimpleNamespace:
+    """Return a row with metric, value and number of runs that the ranking used, gap and order.
+
+    Host cases come first, then the ranking, then what is not ranked.
+    """
     place, trend = places.get(str(row["case"])), trends.get(str(row["case"]))
     metric = trend.metric if trend else str(row["best_metric"] or "iops")
     median = None if row["median"] is None else _number(row["median"])
@@ -301,7 +281,9 @@ def _with_rank(
     ranked = place is not None and not place.exclusion
     order = (row["bus"] != "host", not ranked, -(value or 0.0))
     runs = len(totals(trend)) if trend and trend.points else int(_number(row["good_runs"]))
-    return RankedRow(row, metric, value, runs, _gap(place), order)
+    return SimpleNamespace(
+        row=row, metric=metric, value=value, runs=runs, gap=_gap(place), order=order
+    )
 
 
 def _gap(place: Place | None) -> str:
@@ -317,7 +299,7 @@ def _gap(place: Place | None) -> str:
     return gap_text(place) + limits
 
 
-def _block(slug: str, direction: str, rows: list[RankedRow]) -> SimpleNamespace:
+def _block(slug: str, direction: str, rows: list[SimpleNamespace]) -> SimpleNamespace:
     """Return rows in the order of the ranking, and bars, of a workload in one direction."""
     rows = sorted(rows, key=lambda row: row.order)
     first = rows[0].row

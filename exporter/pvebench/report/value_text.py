@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -122,15 +121,6 @@ _SECRETS: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRow:
-    """Name, description and value of a sample as text."""
-
-    name: str
-    about: str
-    value: str
-
-
 def in_order(evidence: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the evidence without secrets, the most important files first."""
     first = [name for name in EVIDENCE_FIRST if name in evidence]
@@ -182,20 +172,20 @@ def _option(value: object) -> str:
     return json.dumps(value)
 
 
-def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
-    """Return samples in a stable order."""
+def sample_rows(samples: Sequence[Sample]) -> tuple[tuple[str, str, str], ...]:
+    """Return name, description and value of samples as text, in a stable order."""
     ordered = sorted(
         samples, key=lambda sample: (sample.metric, str(sample.direction or ""), sample.part)
     )
     rows = tuple(
-        SampleRow(
+        (
             _name(sample.metric),
             " ".join(part for part in (str(sample.direction or ""), _part(sample)) if part),
             _value(sample),
         )
         for sample in ordered
     )
-    canceled = SampleRow(OPERATION_TIME.text, "", "canceled at the end of the run")
+    canceled = (OPERATION_TIME.text, "", "canceled at the end of the run")
     return (*rows, canceled) if was_canceled(samples) else rows
 
 

@@ -86,9 +86,9 @@ def test_the_report_names_an_emulated_cpu_beside_operations() -> None:
 def test_results_and_pages_show_a_canceled_operation() -> None:
     assert result_text(run("backup", RATE, SIZE)) == "write 21 IOPS; operation canceled at the end"
     assert result_text(run("backup", RATE, SIZE, TIME)) == "write 21 IOPS"
-    rows = {row.name: row.value for row in sample_rows((RATE, SIZE))}
+    rows = {name: value for name, _, value in sample_rows((RATE, SIZE))}
     assert rows["operation time"] == "canceled at the end of the run"
-    rows = {row.name: row.value for row in sample_rows((SIZE, TIME))}
+    rows = {name: value for name, _, value in sample_rows((SIZE, TIME))}
     assert rows["operation time"] == "1.5 s"
 
 

@@ -115,7 +115,7 @@ def test_values_of_a_run_have_names_and_numbers_for_people() -> None:
         Sample("operation_recovery", None, 0.0, Unit.SECONDS),
         Sample("fault_recovery", None, 2.0, Unit.SECONDS),
     ]
-    assert [(row.name, row.about, row.value) for row in sample_rows(samples)] == [
+    assert list(sample_rows(samples)) == [
         ("device share", "read", "93%"),
         ("device share", "write", "34.7 bytes per byte written"),
         ("fault recovery", "", "2 s"),

@@ -29,7 +29,7 @@ from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.responses import render
-from pvebench.web.views.pages import WorkerView, index_view, worker_view
+from pvebench.web.views.pages import index_view, worker_view
 from pvebench.web.views.tables import STALE_INTERVALS
 from testing import http_client
 from testing.changes import FINDING, upgrade
@@ -69,7 +69,7 @@ def index(simulation: Simulation, results: Results | None = None) -> str:
     return render("index.html", page=page, simulated=page.simulated, here="/")
 
 
-def shown_worker(worker: WorkerView, now: datetime) -> SimpleNamespace:
+def shown_worker(worker: SimpleNamespace, now: datetime) -> SimpleNamespace:
     """Return the values of a page that has one worker and nothing else."""
     page = index_view(View(), [], now)
     page.workers = [worker]

@@ -36,46 +36,8 @@ LINE_LEFT, LINE_RIGHT, LINE_TOP, LINE_BOTTOM = 90, 20, 24, 40
 """Margins of the large chart in pixels, for the axis labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spark:
-    """A sparkline: points of the polyline, its last point for the dot, and a label."""
-
-    points: str
-    last_x: float
-    last_y: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One direction in a large chart: `points` of the polyline and each dot separately."""
-
-    name: str
-    points: str
-    dots: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A labeled position on an axis."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A change: position, number in the chart, time, description, and whether it is open."""
-
-    at: float
-    number: int
-    time: datetime
-    text: str
-    open: bool = False
-
-
-def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
-    """Return the sparkline of one direction; None: fewer than two points."""
+def spark(points: Sequence[Point], unit: Unit) -> SimpleNamespace | None:
+    """Return the sparkline of one direction, and its last point; None: fewer than two points."""
     if len(points) < 2:
         return None
     values = [point.value for point in points]
@@ -87,7 +49,7 @@ def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
         (round(step * index, 1), round(2 + (SPARK_HEIGHT - 4) * (1 - (value - floor) / span), 1))
         for index, value in enumerate(values)
     ]
-    return Spark(
+    return SimpleNamespace(
         points=_polyline(places),
         last_x=places[-1][0],
         last_y=places[-1][1],
@@ -121,21 +83,33 @@ def chart(
     lines = []
     for name, own in sorted(by_direction.items()):
         dots = tuple((axis.x(point.finished.timestamp()), axis.y(point.value)) for point in own)
-        lines.append(Line(name, _polyline(dots), dots))
+        lines.append(SimpleNamespace(name=name, points=_polyline(dots), dots=dots))
     return SimpleNamespace(
         lines=lines,
-        value_ticks=[Tick(axis.y(value), show_value(value, unit)) for value in values],
+        value_ticks=[_tick(axis.y(value), show_value(value, unit)) for value in values],
         time_ticks=[
             # Always with the date, because the range may span years.
-            Tick(axis.x(moment.timestamp()), f"{moment:%Y-%m-%d %H:%M}")
+            _tick(axis.x(moment.timestamp()), f"{moment:%Y-%m-%d %H:%M}")
             for moment in (start, start + (end - start) / 2, end)
         ],
         marks=[
-            Mark(axis.x(moment.timestamp()), number, moment, text)
+            _mark(axis, number, moment, text)
             for number, (moment, text) in enumerate(changes, start=1)
         ],
         label=_chart_label(by_direction, unit, start, end),
     )
+
+
+def _tick(at: float, text: str) -> SimpleNamespace:
+    return SimpleNamespace(at=at, text=text)
+
+
+def _mark(
+    axis: _Axis, number: int, time: datetime, text: str, *, is_open: bool = False
+) -> SimpleNamespace:
+    """Return the mark of a change, with its number in the chart."""
+    x = axis.x(time.timestamp())
+    return SimpleNamespace(at=x, number=number, time=time, text=text, open=is_open)
 
 
 def axis_values(highest: float, unit: Unit) -> list[float]:
@@ -186,26 +160,6 @@ LOADS: Final = ("randread", "randwrite", "read", "write")
 
 
 @dataclass(frozen=True, slots=True)
-class YearLine:
-    """Line of a case: its number in the legend, its points and its description."""
-
-    number: int
-    points: str
-    text: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Band of an environment period: position, width, start and changed facts."""
-
-    x: float
-    width: float
-    started: datetime
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Axis:
     """Scale from time (Unix seconds) and value to pixels."""
 
@@ -253,7 +207,12 @@ def year_chart(
         point="one day" if end - start >= 2 * DAY else "one run",
         label=_label(histories, cases, axis),
         lines=[
-            YearLine(number, _line(days, axis), _line_text(cases[key]), case_url(key))
+            SimpleNamespace(
+                number=number,
+                points=_line(days, axis),
+                text=_line_text(cases[key]),
+                url=case_url(key),
+            )
             for number, (key, days) in enumerate(histories.items(), start=1)
         ],
         bands=[*_bands([period for period in content.periods if period.node == node], axis)],
@@ -335,7 +294,7 @@ def _daily(runs: Sequence[GoodRun], level: float) -> _Days:
     ]
 
 
-def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:
+def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[SimpleNamespace]:
     """Yield the visible environment periods, each up to the start of the next one."""
     ends = [*(period.started.timestamp() for period in periods[1:]), axis.end]
     for index, (period, end) in enumerate(zip(periods, ends, strict=True)):
@@ -344,7 +303,7 @@ def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:
             continue
         x = axis.x(begun)
         before = periods[index - 1].facts if index else {}
-        yield Band(
+        yield SimpleNamespace(
             x=x,
             width=round(axis.x(end) - x, 1),
             started=period.started,
@@ -362,27 +321,27 @@ def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return ", ".join(changed) or "another environment"
 
 
-def _marks(changes: Sequence[Change], axis: _Axis) -> Iterator[Mark]:
+def _marks(changes: Sequence[Change], axis: _Axis) -> Iterator[SimpleNamespace]:
     """Yield the visible changes, oldest first."""
     visible = [change for change in changes if change.begin >= axis.start]
     visible.sort(key=lambda change: change.begin)
     for number, change in enumerate(visible[-MAX_MARKS:], start=1):
         time, text = datetime.fromtimestamp(change.begin, UTC), sentence(change, evidence=False)
-        yield Mark(axis.x(change.begin), number, time, text, open=change.state == "open")
+        yield _mark(axis, number, time, text, is_open=change.state == "open")
 
 
-def _value_ticks(axis: _Axis) -> Iterator[Tick]:
+def _value_ticks(axis: _Axis) -> Iterator[SimpleNamespace]:
     step = 0.25 if axis.top < 2 else 0.5 if axis.top < 4 else round(axis.top / 5)
     count = int(axis.top / step)
     for number in range(count + 1):
-        yield Tick(axis.y(number * step), f"{100 * number * step:.0f}%")
+        yield _tick(axis.y(number * step), f"{100 * number * step:.0f}%")
 
 
-def _time_ticks(axis: _Axis) -> Iterator[Tick]:
+def _time_ticks(axis: _Axis) -> Iterator[SimpleNamespace]:
     form = "%Y-%m-%d" if axis.end - axis.start > 2 * DAY else "%m-%d %H:%M"
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         time = axis.start + share * (axis.end - axis.start)
-        yield Tick(axis.x(time), f"{datetime.fromtimestamp(time, UTC):{form}}")
+        yield _tick(axis.x(time), f"{datetime.fromtimestamp(time, UTC):{form}}")
 
 
 def _label(histories: Mapping[str, _Days], cases: Mapping[str, Definition], axis: _Axis) -> str:

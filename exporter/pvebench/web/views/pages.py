@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from types import SimpleNamespace
@@ -116,28 +115,11 @@ def storage_choices(
 # --- Status of workers.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerView:
-    """Status of a worker.
-
-    Attributes:
-        working: whether it runs a case, or is between two.
-        elapsed: elapsed and expected time of the phase.
-        phase_seconds: the same for a progress bar; None if unknown.
-    """
-
-    status: WorkerStatus
-    state: str
-    working: bool
-    elapsed: str
-    phase_seconds: tuple[float, float] | None
-
-
-def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
-    """Return the status of a worker."""
+def worker_view(status: WorkerStatus, now: datetime) -> SimpleNamespace:
+    """Return the status of a worker; `working`: it runs a case, or is between two."""
     expected, elapsed = status.phase_seconds, max(0.0, (now - status.since).total_seconds())
     between = status.state is State.IDLE and bool(status.upcoming) and status.next_due is None
-    return WorkerView(
+    return SimpleNamespace(
         status=status,
         state="between two cases" if between else state_text(status.state),
         working=status.case is not None or between,
@@ -243,7 +225,7 @@ def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[in
     return tuple((count, word) for count, word in counts if count)
 
 
-def _advice(workers: Sequence[WorkerView], now: datetime) -> str:
+def _advice(workers: Sequence[SimpleNamespace], now: datetime) -> str:
     """Return status or next step while there is no result."""
     for worker in workers:
         if worker.working:

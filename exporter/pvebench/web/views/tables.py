@@ -36,7 +36,7 @@ from pvebench.verdicts.ranking import (
     levels_of,
 )
 from pvebench.web.views import case_url
-from pvebench.web.views.charts import Spark, spark
+from pvebench.web.views.charts import spark
 
 # --- Main numbers of a case with their recent history.
 
@@ -61,7 +61,7 @@ class Number:
     spread_text: str
     runs: int
     last: str
-    spark: Spark | None
+    spark: SimpleNamespace | None
 
 
 def numbers_of(trend: Trend | None) -> tuple[Number, ...]:
