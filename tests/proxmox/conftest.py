@@ -12,6 +12,8 @@ from pve.cluster import Cluster
 from pve.instance import write_settings
 from pve.server import running_api
 from pve.site import Site, small_image
+from pvebench.drivers.proxmox.api.privileges import OPERATION_PRIVILEGES
+from pvebench.drivers.proxmox.vm.drive import OperationTargets
 from pvebench.guest.image import MANIFEST, describe_files
 from pvebench.guest.recipe import FORMAT, recipe_digest
 from testing.packs import write_pack
@@ -82,3 +84,15 @@ def config(site: Site, tmp_path: Path) -> Path:
     (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
     (tmp_path / "token").chmod(0o600)
     return path
+
+
+@pytest.fixture
+def allowed(site: Site) -> Site:
+    """A site whose token has the rights and whose storages can be targets of operations."""
+    site.cluster.access.roles["StorageBenchVM"] |= OPERATION_PRIVILEGES
+    site.cluster.storages["local"].content = "images,iso,backup"
+    site.cluster.storages["share"].volume_chain = True
+    site.node.targets = OperationTargets(
+        backup_storage="local", fleecing_storage="thin", move_storage="thin"
+    )
+    return site

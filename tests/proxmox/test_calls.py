@@ -43,7 +43,7 @@ class Bench:
         place = Place(
             node="pve1",
             hypervisor=site.node,
-            probe=NodeProbe(site.node, None),
+            probe=NodeProbe(site.node.averages, None),
             clock=site.clock,
             poll_seconds=0.3,
             traffic=Traffic(),  # it has an API, as cluster.py says of a node

@@ -33,12 +33,6 @@ from testing.packs import tool_workload
 HERE = Path(__file__).parent
 
 
-def attach(site: Site) -> None:
-    volume, _ = site.node.volume(scenario())
-    site.node.boot(MACHINE)
-    site.node.attach(volume, scenario().disk)
-
-
 def task_kinds(site: Site) -> list[str]:
     return [task.kind for task in site.cluster.tasks.all]
 
@@ -53,7 +47,7 @@ def test_a_change_that_was_made_although_the_answer_says_otherwise_is_looked_up(
 ) -> None:
     method = "PUT" if path == "/config" else "POST"
     site.faults.add("status_after", method, path, status=status, text="")
-    attach(site)
+    site.plug(scenario())
     assert site.faults.hits
     assert task_kinds(site).count("qmcreate") == 1
     assert task_kinds(site).count("qmstart") == 1
@@ -67,15 +61,15 @@ def test_a_change_that_the_server_fails_at_is_reported_and_can_be_tried_again(
     method = "PUT" if path == "/config" else "POST"
     site.faults.add("status", method, path, status=500, text="internal error")
     with pytest.raises(DriverError, match="internal error"):
-        attach(site)
-    attach(site)
+        site.plug(scenario())
+    site.plug(scenario())
     assert len(site.cluster.vms) == 1
 
 
 def test_a_slow_answer_within_its_deadline_is_waited_for(site: Site) -> None:
     site.faults.add("delay", "PUT", "/config", seconds=1.5)
     begun = time.monotonic()
-    attach(site)
+    site.plug(scenario())
     assert time.monotonic() - begun > 1.5
     assert site.api.calls.count("PUT /nodes/pve1/qemu/9000/config") == 2  # the tag, the plug
 
@@ -96,14 +90,14 @@ def test_a_task_is_followed_through_bad_answers_to_its_end(site: Site, status: i
 def test_a_cluster_without_quorum_is_the_servers_trouble_and_nothing_is_left_half_done(
     site: Site,
 ) -> None:
-    attach(site)
+    site.plug(scenario())
     site.node.detach()
     site.cluster.tasks.doomed["qmconfig"] = "cluster not ready - no quorum?"
     with pytest.raises(DriverError, match=r"Proxmox API unreachable: .*no quorum"):
-        attach(site)
+        site.plug(scenario())
     vm = site.cluster.vms[site.node.vmid]
     assert not vm.pending
-    attach(site)
+    site.plug(scenario())
 
 
 def test_a_node_that_reboots_in_the_middle_of_a_task_ends_the_wait_at_the_deadline(
@@ -121,7 +115,7 @@ def test_a_node_that_reboots_in_the_middle_of_a_task_ends_the_wait_at_the_deadli
         with pytest.raises((OutcomeUnknown, ServerGone)):
             site.node.power_off()
     site.cluster.all_nodes["pve1"].online = True
-    attach(site)
+    site.plug(scenario())
     assert set(site.cluster.vms) == {site.node.vmid}
 
 
@@ -144,7 +138,7 @@ def test_an_expired_token_holds_the_cases_with_its_reason(site: Site) -> None:
 
 
 def test_a_volume_that_is_plugged_in_already_is_never_plugged_in_twice(site: Site) -> None:
-    attach(site)
+    site.plug(scenario())
     vm = site.cluster.vms[site.node.vmid]
     vm.config["scsi5"] = vm.config.pop("scsi1")  # somebody moved it
     site.machine.slots["scsi5"] = site.machine.slots.pop("scsi1")

@@ -70,10 +70,7 @@ def test_the_volume_that_filled_its_storage_is_freed_at_once(site: Site) -> None
 
 
 def test_a_full_storage_is_named_by_the_counters_too(site: Site) -> None:
-    wanted = scenario()
-    volume, _ = site.node.volume(wanted)
-    site.node.boot(MACHINE)
-    site.node.attach(volume, wanted.disk)
+    site.plug(scenario())
     site.machine.full = True
     with pytest.raises(VolumeError, match="storage of its disk rejects writes"):
         site.node.counters()
@@ -245,9 +242,7 @@ def test_a_backup_that_begins_in_the_middle_of_a_case_costs_that_try_and_no_rest
     both: Site, options: dict[str, Any]
 ) -> None:
     """Nothing even stops a VM that runs and is locked (`_do_vm_stop` in PVE/QemuServer.pm)."""
-    volume, _ = both.node.volume(scenario())
-    both.node.boot(MACHINE)
-    both.node.attach(volume, scenario().disk)
+    volume = both.plug(scenario())
     vm = both.cluster.vms[9000]
     vm.config["lock"] = "backup"
     run = run_once(both, **options)
@@ -280,14 +275,13 @@ def test_the_server_compares_the_digest_before_it_looks_for_a_lock(both: Site) -
             api.put("/nodes/pve1/qemu/9000/config", memory=1024, **more)
 
 
+@pytest.mark.parametrize("refusal", ["", "hotplug problem - timeout"])
 @pytest.mark.parametrize("call", ["plug", "unplug"])
 def test_a_backup_that_begins_between_two_calls_of_a_switch_is_waited_for(
-    both: Site, call: str, monkeypatch: pytest.MonkeyPatch
+    both: Site, call: str, refusal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server reports a changed file, so pvebench looks for the lock that changed it."""
-    volume, _ = both.node.volume(scenario())
-    both.node.boot(MACHINE)
-    both.node.attach(volume, scenario().disk)
+    """The server reports a changed file, or anything else: pvebench looks for the lock first."""
+    both.plug(scenario())
     vm = both.cluster.vms[9000]
     change = BenchVm.change
 
@@ -295,6 +289,8 @@ def test_a_backup_that_begins_between_two_calls_of_a_switch_is_waited_for(
         if what.startswith(f"{call} "):
             self.recent_config()
             vm.config["lock"] = "backup"
+            if refusal:
+                raise Rejected("PUT config", refusal)
         change(self, what, *seen, **params)
 
     monkeypatch.setattr(BenchVm, "change", lock_before)
@@ -302,25 +298,3 @@ def test_a_backup_that_begins_between_two_calls_of_a_switch_is_waited_for(
     assert (run.outcome, run.retryable) == (Outcome.SKIPPED, True)
     assert run.reason.endswith("VM is locked (backup)")
     assert vm.running
-
-
-@pytest.mark.parametrize("call", ["plug", "unplug"])
-def test_a_locked_vm_is_waited_for_whatever_the_server_reports(
-    both: Site, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    volume, _ = both.node.volume(scenario())
-    both.node.boot(MACHINE)
-    both.node.attach(volume, scenario().disk)
-    vm = both.cluster.vms[9000]
-    change = BenchVm.change
-
-    def fail(self: BenchVm, what: str, *seen: Any, **params: Any) -> None:
-        if what.startswith(f"{call} "):
-            vm.config["lock"] = "backup"
-            raise Rejected("PUT config", "hotplug problem - timeout")
-        change(self, what, *seen, **params)
-
-    monkeypatch.setattr(BenchVm, "change", fail)
-    run = run_once(both, bus=Bus.VIRTIO)
-    assert (run.outcome, run.retryable) == (Outcome.SKIPPED, True)
-    assert run.reason.endswith("VM is locked (backup)")

@@ -63,19 +63,12 @@ def test_a_volume_on_it_is_refused_with_its_state_and_the_command(
 
 @pytest.mark.parametrize(("how", "fact", "action"), OFF)
 def test_an_operation_with_it_is_refused_with_its_state_and_the_command(
-    site: Site, how: str, fact: str, action: str
+    allowed: Site, how: str, fact: str, action: str
 ) -> None:
-    site.cluster.storages["local"].content = "images,iso,backup"
-    site.node.targets = OperationTargets(
-        backup_storage="local", fleecing_storage="thin", move_storage="thin"
-    )
-    asked = scenario(kind=Format.QCOW2)
-    volume = site.node.volume(asked)[0]
-    site.node.boot(MACHINE)
-    site.node.attach(volume, asked.disk)
-    setattr(site.cluster.storages["thin"], how, False)
+    allowed.plug(scenario(kind=Format.QCOW2))
+    setattr(allowed.cluster.storages["thin"], how, False)
     with pytest.raises(VolumeError) as refused:
-        site.node.operate("move", 0).prepare()
+        allowed.node.operate("move", 0).prepare()
     assert refused.value.happened.startswith(fact.format("thin"))
     assert action.format("thin") in refused.value.next_step
 
@@ -83,10 +76,7 @@ def test_an_operation_with_it_is_refused_with_its_state_and_the_command(
 def test_an_operation_with_a_storage_that_is_not_there_does_not_call_it_inactive(
     site: Site,
 ) -> None:
-    asked = scenario(kind=Format.QCOW2)
-    volume = site.node.volume(asked)[0]
-    site.node.boot(MACHINE)
-    site.node.attach(volume, asked.disk)
+    site.plug(scenario(kind=Format.QCOW2))
     site.node.targets = OperationTargets(move_storage="nowhere")
     with pytest.raises(VolumeError, match="nowhere is not on pve1, or not in the pool"):
         site.node.operate("move", 0).prepare()
@@ -97,10 +87,7 @@ def test_volumes_that_proxmox_cannot_free_with_their_vm_are_named(
     site: Site, *, plugged: bool
 ) -> None:
     """DELETE of the VM ends well: such a volume is only a warning (`destroy_vm`)."""
-    asked = scenario(storage="thin")
-    volume = site.node.volume(asked)[0]
-    site.node.boot(MACHINE)
-    site.node.attach(volume, asked.disk)
+    volume = site.plug(scenario(storage="thin"))
     if not plugged:
         site.node.detach()
     site.cluster.storages["thin"].mounted = False

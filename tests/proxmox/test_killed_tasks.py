@@ -16,10 +16,8 @@ import pytest
 from pve.server import RunningApi
 from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.api.privileges import OPERATION_PRIVILEGES
 from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
-from pvebench.drivers.proxmox.vm.drive import OperationTargets
 from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
@@ -30,25 +28,16 @@ from testing.stores import TemporaryStore
 __all__ = ["api", "config", "granted"]
 
 
-@pytest.fixture
-def allowed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
     monkeypatch.setattr(leftovers, "_LOCK_SECONDS", 1.0)
-    site.cluster.access.roles["StorageBenchVM"] |= OPERATION_PRIVILEGES
-    site.cluster.storages["local"].content = "images,iso,backup"
-    site.node.targets = OperationTargets(
-        backup_storage="local", fleecing_storage="thin", move_storage="thin"
-    )
-    return site
 
 
 def begin(site: Site, name: str, kind: str) -> DiskOperation:
     """Begin an operation whose worker ignores TERM."""
-    asked = scenario(kind=Format.QCOW2)
-    volume = site.node.volume(asked)[0]
-    site.node.boot(MACHINE)
-    site.node.attach(volume, asked.disk)
+    site.plug(scenario(kind=Format.QCOW2))
     one = site.node.operate(name, 0)
     one.prepare()
     site.cluster.seconds = 60.0

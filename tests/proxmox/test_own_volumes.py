@@ -160,16 +160,13 @@ def test_whatever_it_holds_that_was_not_made_for_it_stays(
 
 
 def test_another_pvebenchs_volume_is_neither_taken_out_nor_freed(site: Site) -> None:
-    wanted = scenario()
-    volume, _ = site.node.volume(wanted)
-    site.node.boot(MACHINE)
-    site.node.attach(volume, wanted.disk)
+    volume = site.plug(scenario())
     vm = site.cluster.vms[site.node.vmid]
     name = f"vm-{vm.vmid}-pvebench-0123456789ab-raw-0"
     disk = site.cluster.volumes.allocate("thin", vm.vmid, name, 1 << 20, "raw")
     site.clock.skip(6)
     vm.config["scsi5"] = disk
-    with pytest.raises(NotOwned, match=f"{disk} in VM 9000 not changed"):
+    with pytest.raises(NotOwned, match=f"its disk {disk} was not created"):
         site.node.boot(MACHINE, Plug(volume, scenario(bus=Bus.SATA).disk))
     assert vm.config["scsi5"] == disk
 

@@ -37,7 +37,7 @@ def parts(probe: NodeProbe) -> dict[tuple[str, str], float]:
 
 def test_version_9_reports_the_vms_own_pressure_and_8_does_not(both: Site) -> None:
     both.node.boot(MACHINE)
-    found = parts(NodeProbe(both.node, Exporter()))
+    found = parts(NodeProbe(both.node.averages, Exporter()))
     assert found["host_cpu", "total"] == 2.0
     assert found.get(("host_pressure", "vm_io_some")) == (
         0.025 if both.cluster.major == 9 else None
@@ -46,7 +46,7 @@ def test_version_9_reports_the_vms_own_pressure_and_8_does_not(both: Site) -> No
 
 def test_without_node_exporter_the_apis_cpu_is_marked_coarse(site: Site) -> None:
     site.node.boot(MACHINE)
-    found = parts(NodeProbe(site.node, None))
+    found = parts(NodeProbe(site.node.averages, None))
     assert found["host_cpu", "total_coarse"] == pytest.approx(0.2)
     assert ("host_cpu", "total") not in found
 

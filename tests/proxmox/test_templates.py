@@ -350,7 +350,7 @@ def test_a_foreign_disk_in_a_clone_keeps_the_clone(site: Site) -> None:
     vm = site.cluster.vms[9000]
     site.cluster.volumes.allocate("thin", 123, "vm-123-disk-0", 4 << 20, "raw")
     vm.stop()
-    site.node.vm.learn() if site.node.vm else None
+    site.node.vm.tasks.learn() if site.node.vm else None
     vm.config["sata0"] = "thin:vm-123-disk-0"
     with pytest.raises(Exception, match="vm-123-disk-0 was not created by pvebench"):
         site.node.shutdown()

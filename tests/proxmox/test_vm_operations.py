@@ -32,7 +32,7 @@ from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
-from pvebench.drivers.proxmox.vm import archives, drive, leftovers
+from pvebench.drivers.proxmox.vm import archives, drive, hotplug, leftovers
 from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
@@ -73,28 +73,8 @@ CHAINS = [
 ]
 
 
-@pytest.fixture
-def allowed(site: Site) -> Site:
-    """A site whose token has the rights and whose storages can be targets."""
-    site.cluster.access.roles["StorageBenchVM"] |= OPERATION_PRIVILEGES
-    site.cluster.storages["local"].content = "images,iso,backup"
-    site.cluster.storages["share"].volume_chain = True
-    site.node.targets = OperationTargets(
-        backup_storage="local", fleecing_storage="thin", move_storage="thin"
-    )
-    return site
-
-
-def volume_of(site: Site, asked: Scenario) -> Volume:
-    return site.node.volume(asked)[0]
-
-
 def attach(site: Site, asked: Scenario | None = None) -> Volume:
-    asked = asked or scenario(kind=Format.QCOW2)
-    volume = volume_of(site, asked)
-    site.node.boot(MACHINE)
-    site.node.attach(volume, asked.disk)
-    return volume
+    return site.plug(asked or scenario(kind=Format.QCOW2))
 
 
 def operate(site: Site, name: str, rate: int = 0) -> DiskOperation:
@@ -121,7 +101,7 @@ def test_a_chain_is_snapshots_of_the_vm_and_is_read_back(
     allowed: Site, storage: str, kind: Format, place: ChainKind
 ) -> None:
     asked = scenario(kind=kind, storage=storage, chain=3, chain_kind=place)
-    volume = volume_of(allowed, asked)
+    volume = allowed.node.volume(asked)[0]
     allowed.node.take_snapshots(volume, asked.disk)
     assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 3
     allowed.node.boot(MACHINE)
@@ -133,7 +113,7 @@ def test_a_chain_is_snapshots_of_the_vm_and_is_read_back(
 
 def test_what_was_written_since_the_newest_snapshot_is_removed(allowed: Site) -> None:
     asked = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
-    volume = volume_of(allowed, asked)
+    volume = allowed.node.volume(asked)[0]
     path = allowed.cluster.volumes.path(volume.volid)
     for content in (b"\1", b"\2"):
         with path.open("r+b") as file:
@@ -145,7 +125,7 @@ def test_what_was_written_since_the_newest_snapshot_is_removed(allowed: Site) ->
 
 def test_a_snapshot_that_is_gone_shows_in_the_depth(allowed: Site) -> None:
     asked = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
-    volume = volume_of(allowed, asked)
+    volume = allowed.node.volume(asked)[0]
     allowed.node.take_snapshots(volume, asked.disk)
     allowed.cluster.snapshots(allowed.node.vmid).popitem()
     allowed.node.boot(MACHINE)
@@ -156,9 +136,9 @@ def test_a_volume_is_freed_with_its_snapshots_only(allowed: Site) -> None:
     one, other = (
         scenario(storage="thin", chain=depth, chain_kind=ChainKind.STORAGE) for depth in (1, 2)
     )
-    volume = volume_of(allowed, one)
+    volume = allowed.node.volume(one)[0]
     allowed.node.take_snapshots(volume, one.disk)
-    allowed.node.take_snapshots(volume_of(allowed, other), other.disk)
+    allowed.node.take_snapshots(allowed.node.volume(other)[0], other.disk)
     larger = scenario(
         storage="thin", chain=1, chain_kind=ChainKind.STORAGE, size=2 * one.volume_bytes
     )
@@ -170,12 +150,12 @@ def test_a_volume_is_freed_with_its_snapshots_only(allowed: Site) -> None:
 def test_without_the_right_the_error_names_it(site: Site) -> None:
     asked = scenario(storage="thin", chain=1, chain_kind=ChainKind.STORAGE)
     with pytest.raises(AccessDenied, match=r"VM\.Snapshot"):
-        site.node.take_snapshots(volume_of(site, asked), asked.disk)
+        site.node.take_snapshots(site.node.volume(asked)[0], asked.disk)
 
 
 def test_a_lost_answer_to_a_snapshot_is_looked_for(allowed: Site) -> None:
     asked = scenario(storage="thin", chain=2, chain_kind=ChainKind.STORAGE)
-    volume = volume_of(allowed, asked)
+    volume = allowed.node.volume(asked)[0]
     allowed.faults.add("drop_after", "POST", "/snapshot")
     allowed.node.take_snapshots(volume, asked.disk)
     assert len(allowed.cluster.snapshots(allowed.node.vmid)) == 2
@@ -221,7 +201,7 @@ def test_a_snapshot_with_memory_has_a_volume_for_it(allowed: Site) -> None:
 
 def test_an_operation_on_a_chain_leaves_the_chain(allowed: Site) -> None:
     asked = scenario(storage="local", kind=Format.QCOW2, chain=2, chain_kind=ChainKind.INTERNAL)
-    volume = volume_of(allowed, asked)
+    volume = allowed.node.volume(asked)[0]
     allowed.node.take_snapshots(volume, asked.disk)
     for name in ("snapshot", "delete-snapshot", "move"):
         attach(allowed, asked)
@@ -456,12 +436,12 @@ def test_a_disk_that_takes_the_slot_of_a_moved_one_during_the_unplug_stays(
     (slot,) = drive.test_slots(config)
     theirs = allowed.cluster.volumes.allocate("local", 9000, "vm-9000-disk-7.raw", MIB, "raw")
 
-    def judge(drive: str) -> bool:
+    def judge(drive: str, vmid: int) -> bool:
         config[slot] = theirs
         vm._seen = None  # its time is over
         return True
 
-    monkeypatch.setattr(vm, "has_moved", judge)
+    monkeypatch.setattr(hotplug, "is_moved", judge)
     with pytest.raises(Busy):
         unplug(vm, slot)
     assert config[slot] == theirs

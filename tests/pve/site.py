@@ -22,6 +22,7 @@ from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Volume
 from testing.stores import TemporaryStore
 
 MACHINE = Machine(memory_bytes=512 * MIB, cpus=1)
@@ -120,6 +121,13 @@ class Site:
             ),
             VmOptions(iso_storage="local", **options),
         )
+
+    def plug(self, asked: Scenario) -> Volume:
+        """Boot the benchmark VM with the disk of a scenario; return its volume."""
+        volume = self.node.volume(asked)[0]
+        self.node.boot(MACHINE)
+        self.node.attach(volume, asked.disk)
+        return volume
 
     @property
     def machine(self) -> CheapMachine:

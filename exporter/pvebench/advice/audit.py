@@ -15,6 +15,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     DIRECT,
     OTHER_VOLUMES,
     SLOT,
+    VOLUME_CHAINS,
     effective,
     is_krbd,
     is_on,
@@ -41,8 +42,6 @@ _MACHINE: Final = re.compile(r"(pc-(i440fx|q35)|pc|q35)(-(?P<major>\d{1,9})\.[\d
 _CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
 _FREEZE: Final = ("freeze-fs", "freeze-fs-on-backup", "guest-fsfreeze")
 """Names of one option of `agent`; up to version 9.1 only the second."""
-_VOLUME_CHAINS: Final = 10
-"""Major version of the machine type from which on disks are block devices with volume chains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,10 +267,10 @@ def _newer_machine(config: Mapping[str, str]) -> str:
     match = version = _MACHINE.search(machine)
     if match and not match["major"] and config.get("ostype", "").startswith("w"):
         version = _CREATED.search(config.get("meta", "")) or _CREATED.search("creation-qemu=0")
-    if not match or not version or int(version["major"] or _VOLUME_CHAINS) >= _VOLUME_CHAINS:
+    if not match or not version or int(version["major"] or VOLUME_CHAINS) >= VOLUME_CHAINS:
         return ""
     chipset = "q35" if "q35" in match[0] else "i440fx"
-    return machine.replace(match[0], f"pc-{chipset}-{_VOLUME_CHAINS}.0", 1)
+    return machine.replace(match[0], f"pc-{chipset}-{VOLUME_CHAINS}.0", 1)
 
 
 # --- What the measurements of the same storage say.

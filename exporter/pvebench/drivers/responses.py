@@ -31,18 +31,14 @@ class Shape:
         try:
             return self._validator.validate_python(value), ""
         except ValidationError as invalid:
-            return value, _problem(invalid)
-
-
-def _problem(invalid: ValidationError) -> str:
-    error = invalid.errors(include_url=False)[0]
-    places = [f"row {at}" if isinstance(at, int) else f"{at[:80]!r}" for at in error["loc"]]
-    absent = error["input"] is None and places and not places[-1].startswith("row")
-    if absent or error["type"] == "missing":
-        return ": ".join([*places[:-1], f"no member {places[-1]}"])
-    nouns = {"list_type": "not a list", "dict_type": "not an object"}
-    text = nouns.get(error["type"], error["msg"])
-    return ": ".join([*places, f"{kind_of(error['input'])}, {text}"])
+            error = invalid.errors(include_url=False)[0]
+        places = [f"row {at}" if isinstance(at, int) else f"{at[:80]!r}" for at in error["loc"]]
+        absent = error["input"] is None and places and not places[-1].startswith("row")
+        if absent or error["type"] == "missing":
+            return value, ": ".join([*places[:-1], f"no member {places[-1]}"])
+        nouns = {"list_type": "not a list", "dict_type": "not an object"}
+        text = nouns.get(error["type"], error["msg"])
+        return value, ": ".join([*places, f"{kind_of(error['input'])}, {text}"])
 
 
 def leaf(

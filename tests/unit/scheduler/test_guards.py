@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
+from pvebench.drivers.proxmox.node.node_state import too_busy
+from pvebench.drivers.proxmox.proxmox_settings import LimitSettings
 from pvebench.errors import Interrupted
 from pvebench.metrics.live import collect_scheduler, collect_storages
 from pvebench.metrics.sample_lines import Families
@@ -349,25 +350,25 @@ def snapshot(at: float, cpu: float, waited: float) -> HostSnapshot:
 @pytest.mark.parametrize(
     ("limits", "text"),
     [
-        (LoadLimits(), ""),
-        (LoadLimits(cpu_ratio=0.5), ""),
-        (LoadLimits(cpu_ratio=0.2), "host CPU utilization 38% exceeds 20%"),
-        (LoadLimits(io_pressure_ratio=0.3), ""),
-        (LoadLimits(io_pressure_ratio=0.1), "host I/O pressure 25% exceeds 10%"),
+        (LimitSettings(), ""),
+        (LimitSettings(cpu=0.5), ""),
+        (LimitSettings(cpu=0.2), "host CPU utilization 38% exceeds 20%"),
+        (LimitSettings(io_pressure=0.3), ""),
+        (LimitSettings(io_pressure=0.1), "host I/O pressure 25% exceeds 10%"),
     ],
 )
-def test_a_host_above_its_limits_is_busy(limits: LoadLimits, text: str) -> None:
+def test_a_host_above_its_limits_is_busy(limits: LimitSettings, text: str) -> None:
     assert too_busy(snapshot(0, 10, 5), snapshot(2, 13, 5.5), limits) == text
 
 
 def test_a_pressure_that_an_idle_host_shows_names_its_cause_and_the_remedy() -> None:
-    text = too_busy(snapshot(0, 0, 0), snapshot(2, 0.02, 2), LoadLimits(io_pressure_ratio=0.2))
+    text = too_busy(snapshot(0, 0, 0), snapshot(2, 0.02, 2), LimitSettings(io_pressure=0.2))
     assert text.startswith("host I/O pressure 100% exceeds 20%; if its disks are idle, io_uring")
     assert text.endswith("or raise limits.io_pressure")
 
 
 def test_what_cannot_be_known_is_not_too_much() -> None:
     nothing = HostSnapshot(monotonic=2.0, cpu_seconds={})
-    limits = LoadLimits(cpu_ratio=0.1, io_pressure_ratio=0.1)
+    limits = LimitSettings(cpu=0.1, io_pressure=0.1)
     assert too_busy(snapshot(0, 1, 1), nothing, limits) == ""
     assert too_busy(nothing, snapshot(4, 1, 1), limits) == ""

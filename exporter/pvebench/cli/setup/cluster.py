@@ -127,15 +127,8 @@ def _show(cluster: ClusterInfo) -> None:
 def _use(storage: StorageInfo) -> str:
     if not storage.nodes:
         return "inactive"
-    use = [
-        text
-        for text, holds in (
-            ("disks", storage.holds_disks),
-            ("ISO images", "iso" in storage.content),
-        )
-        if holds
-    ]
-    return ", ".join(use) or "no disks or ISO images"
+    uses = {"disks": storage.holds_disks, "ISO images": "iso" in storage.content}
+    return ", ".join(name for name, has in uses.items() if has) or "no disks or ISO images"
 
 
 def _refuse_unknown(names: Sequence[str], known: Sequence[str], kind: str) -> None:

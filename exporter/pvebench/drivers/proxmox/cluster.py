@@ -31,11 +31,12 @@ from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
-from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
+from pvebench.drivers.proxmox.node.node_state import LoadGuard, NodeProbe
 from pvebench.drivers.proxmox.node.storage_options import drives_of, identity_of
 from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import (
     ClusterSettings,
+    LimitSettings,
     OperationSettings,
     ProxmoxSettings,
     nodes_of,
@@ -46,6 +47,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, find_iso
+from pvebench.drivers.proxmox.vm.vm_state import read_config
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, ServerGone
 from pvebench.guest.build import needs_build
@@ -195,18 +197,14 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
 
 
 def _read_vm(api: Api, row: Mapping[str, Any]) -> AuditedVm:
-    keys = api.get(f"/nodes/{row['node']}/qemu/{row['vmid']}/pending")
-    config = {str(key["key"]): str(key["value"]) for key in keys if "value" in key}
+    seen = read_config(api, f"/nodes/{row['node']}/qemu/{row['vmid']}")
+    config = _texts(seen.values)
     return AuditedVm(
         node=str(row["node"]),
         vmid=int(row["vmid"]),
         name=config.get("name", ""),
         config=config,
-        pending={
-            str(row["key"]): str(row.get("pending", ""))
-            for row in keys
-            if "pending" in row or "delete" in row
-        },
+        pending={key: str(change.get("pending", "")) for key, change in seen.waiting.items()},
     )
 
 
@@ -259,7 +257,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     traffic = Traffic()
     on_node = by_ssh(cluster, node)
     vm = vm_of(cluster, node, image, place, traffic)
-    vm.targets = (cluster.operations or OperationSettings()).targets
+    vm.targets = cluster.operations or OperationSettings()
     hypervisor: Hypervisor = vm
     needs = vm.needs_of
     if on_node is not None:
@@ -272,7 +270,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     else:
         url = exporter_url(cluster, node)
         counters = NodeExporterProbe(url) if url else None
-    probe = NodeProbe(vm, counters)
+    probe = NodeProbe(vm.averages, counters)
     api = connect(cluster, node, place.clock, traffic)
     guard = _guard(cluster, vm, node, api, place.clock)
     guard.needs = needs
@@ -353,8 +351,8 @@ def _guard(
 
 
 def _load_guards(cluster: ProxmoxSettings, probe: HostProbe, clock: Clock) -> list[Guard]:
-    limits = LoadLimits(cpu_ratio=cluster.limits.cpu, io_pressure_ratio=cluster.limits.io_pressure)
-    return [] if limits == LoadLimits() else [LoadGuard(probe, clock, limits)]
+    limits = cluster.limits
+    return [] if limits == LimitSettings() else [LoadGuard(probe, clock, limits)]
 
 
 def _operation_guards(cluster: ProxmoxSettings, node: str, api: Api) -> list[Guard]:
@@ -429,11 +427,8 @@ def _orphans_on(api: Api, pool: str, node: str) -> str:
 
 def _exporter(url: str) -> Finding:
     if not url:
-        return (
-            "node_exporter",
-            True,
-            "not configured; the API's values are used, marked total_coarse",
-        )
+        text = "not configured; the API's values are used, marked total_coarse"
+        return "node_exporter", True, text
     try:
         cpus = read_counters(fetch(url)).cpus
     except PvebenchError as error:

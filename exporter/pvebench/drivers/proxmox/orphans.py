@@ -17,6 +17,7 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
 from pvebench.drivers.proxmox.containers.container import (
+    LEFT_HERE,
     OrphanContainer,
     find_containers,
     remove_container,
@@ -38,10 +39,7 @@ from pvebench.errors import AccessDenied, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds
 
-_WHY: Final = {
-    KEPT: "kept by setting",
-    KIND: "left by a crash; the next start or `pvebench cleanup` removes it",
-}
+_WHY: Final = {KEPT: "kept by setting", KIND: LEFT_HERE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +116,7 @@ def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journa
     """
     place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
     vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
-    vm.learn()
+    vm.tasks.learn()
     backups = remove_unrecorded(api, clock, vm, orphan.node)  # not visible without the VM
     removed = f" and {backups} of its backups" if backups else ""
     stay = vm.destroy(journal)

@@ -12,6 +12,7 @@ from pvebench.drivers.driver import DriverSettings, MeasuredStorage, budget_of
 from pvebench.drivers.proxmox.api.privileges import DEFAULT_POOL, MAX_POOL
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
+    VOLUME_CHAINS,
     OperationTargets,
     storage_kind,
     vmstate_bytes,
@@ -183,7 +184,7 @@ class LimitSettings(Strict):
     io_pressure: Ratio | None = None
 
 
-class OperationSettings(Strict):
+class OperationSettings(OperationTargets):
     """Snapshots, and operations during runs. Requires `pvebench proxmox init --with-operations`.
 
     Attributes:
@@ -197,22 +198,8 @@ class OperationSettings(Strict):
             backup.
     """
 
-    backup_storage: StrictStr = ""
-    fleecing_storage: StrictStr = ""
-    move_storage: StrictStr = ""
-    move_rate: Size = 0
     max_size: Size = 32 * GIB
     per_day: StrictInt = Field(default=1, ge=1, le=100)
-
-    @property
-    def targets(self) -> OperationTargets:
-        """The same for an operation."""
-        return OperationTargets(
-            backup_storage=self.backup_storage,
-            fleecing_storage=self.fleecing_storage,
-            move_storage=self.move_storage,
-            move_rate=self.move_rate,
-        )
 
     @property
     def storages(self) -> set[str]:
@@ -242,7 +229,7 @@ class OperationSettings(Strict):
             throttled=frozenset({"move"}),
             max_bytes=self.max_size,
             missing=missing,
-            targets=self.targets.on(storage),
+            targets=self.on(storage),
             saved_memory=vmstate_bytes,
         )
 
@@ -257,8 +244,6 @@ _NO_OPERATIONS = "requires the section proxmox.operations in the settings"
 _MACHINE = re.compile(r"-(?P<major>[0-9]{1,3})\.[0-9]")
 _ROOT_BYTES = GIB
 """Size of a container's root file system in `node.sh`, bytes."""
-_CHAIN_MACHINE = 10
-"""First major version of a machine type with volume chains (qemu-server 9.0.17)."""
 
 
 class ProxmoxSettings(Strict):
@@ -354,7 +339,7 @@ class ProxmoxSettings(Strict):
 
     def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:
         version = _MACHINE.search(self.machine)
-        old = self.version < 9 or (version is not None and int(version["major"]) < _CHAIN_MACHINE)
+        old = self.version < 9 or (version is not None and int(version["major"]) < VOLUME_CHAINS)
         return entry.snapshot_as_volume_chain and old
 
     @model_validator(mode="after")

@@ -23,7 +23,6 @@ _STOPPING: Final = frozenset(
     {"qmstop", "qmshutdown", "qmreboot", "qmsuspend", "qmigrate", "hastop", "hashutdown"}
 )
 """Types of tasks after which a VM is off, or no longer on its node."""
-_NO_LOG: Final = "unable to open file - no such task"
 _KILLED: Final = (
     *("unexpected status", "unable to read tail", "unable to open file - "),
     *("unable to extract last line", "unable to get last line"),
@@ -84,7 +83,7 @@ class Tasks:
         """Type -> maximum number of own tasks since `learn` whose UPID is unknown."""
 
     def learn(self) -> None:
-        """Record existing tasks, so that later searches ignore them."""
+        """Record existing tasks, so that later searches ignore them. Call before any change."""
         self._known |= {str(entry["upid"]) for entry in self._listed("")}
         self._unidentified.clear()
 
@@ -200,7 +199,7 @@ class Tasks:
             return None  # the node may be rebooting; the deadline decides
         except Rejected as error:
             # The node knows no such task, or a server error says nothing about it.
-            lost = {"status": "stopped", "exitstatus": _NO_LOG}
+            lost = {"status": "stopped", "exitstatus": "unable to open file - no such task"}
             return lost if error.status < 500 else None
         return status
 

@@ -318,7 +318,7 @@ def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanCo
             vmid=int(match["vmid"]),
             mark=match["mark"],
             status=match["status"],
-            why=_LEFT_HERE if match["mark"] in known else "",
+            why=LEFT_HERE if match["mark"] in known else "",
         )
         for match in _LISTED.finditer(listing)
     ]
@@ -327,7 +327,7 @@ def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanCo
 _LISTED: Final = re.compile(
     r"^(?P<vmid>\d{1,9}) (?P<mark>[0-9a-f]{32}) (?P<status>running|stopped)$", re.MULTILINE
 )
-_LEFT_HERE: Final = "left by a crash; the next start or `pvebench cleanup` removes it"
+LEFT_HERE: Final = "left by a crash; the next start or `pvebench cleanup` removes it"
 
 
 def remove_container(node: NodeSsh, orphan: OrphanContainer, journal: Journal) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api, numbers_of
 from pvebench.drivers.proxmox.api.faults import InvalidResponse, Rejected
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
+from pvebench.drivers.proxmox.proxmox_settings import LimitSettings
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
@@ -46,28 +47,24 @@ _PRESSURES: Final = {
 """Field of status/current (percent over ten seconds, from version 9 on) -> name in pvebench."""
 
 
-class Averages(Protocol):
-    """Source of the API's own averages, such as `ProxmoxNode`."""
-
-    def averages(self, *, cpu: bool) -> Mapping[str, float]:
-        """Return name -> ratio or cores; unknown ones are absent. Never raises."""
-
-
 class NodeProbe:
     """`model.ports.HostProbe` of a node.
 
     Args:
-        node: source of the VM's pressure and, without node_exporter, of the node's CPU.
+        averages: returns the VM's pressure and, if `cpu`, the node's busy cores, by name; unknown
+            ones are absent. Never raises.
         exporter: None without node_exporter; values are coarse then.
     """
 
-    def __init__(self, node: Averages, exporter: HostProbe | None) -> None:
-        self._node = node
+    def __init__(
+        self, averages: Callable[..., Mapping[str, float]], exporter: HostProbe | None
+    ) -> None:
+        self._averages = averages
         self._exporter = exporter
 
     def snapshot(self) -> HostSnapshot:
         """Return the current counters, and the API's averages of the last seconds."""
-        averages = self._node.averages(cpu=self._exporter is None)
+        averages = self._averages(cpu=self._exporter is None)
         if self._exporter is None:
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={}, averages=averages)
         return replace(self._exporter.snapshot(), averages=averages)
@@ -104,26 +101,13 @@ def available_memory(api: Api, node: str) -> int:
     return int(memory["total"]) - int(memory["used"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadLimits:
-    """Load limits for measuring. None: no limit.
-
-    Attributes:
-        cpu_ratio: busy share of all CPUs.
-        io_pressure_ratio: share of time in which tasks wait for I/O (Linux PSI).
-    """
-
-    cpu_ratio: float | None = None
-    io_pressure_ratio: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class LoadGuard:
     """`model.guard.Guard` by a host's counters before and after a run."""
 
     probe: HostProbe
     clock: Clock
-    limits: LoadLimits
+    limits: LimitSettings
 
     def enter(self, case: Case) -> Hold | None:
         busy = self._look()
@@ -138,17 +122,17 @@ class LoadGuard:
         return too_busy(start, self.probe.snapshot(), self.limits)
 
 
-def too_busy(start: HostSnapshot, end: HostSnapshot, limits: LoadLimits) -> str:
+def too_busy(start: HostSnapshot, end: HostSnapshot, limits: LimitSettings) -> str:
     """Return which load exceeded its limit between two snapshots; ignore unknown values."""
     seconds = end.monotonic - start.monotonic
     if seconds <= 0:
         return ""
-    if limits.cpu_ratio is not None and end.cpus and {"total"} <= {*start.cpu_seconds}:
+    if limits.cpu is not None and end.cpus and {"total"} <= {*start.cpu_seconds}:
         used = end.cpu_seconds.get("total", 0.0) - start.cpu_seconds["total"]
         ratio = used / seconds / end.cpus
-        if ratio > limits.cpu_ratio:
-            return f"host CPU utilization {ratio:.0%} exceeds {limits.cpu_ratio:.0%}"
-    limit, name = limits.io_pressure_ratio, "io_some"
+        if ratio > limits.cpu:
+            return f"host CPU utilization {ratio:.0%} exceeds {limits.cpu:.0%}"
+    limit, name = limits.io_pressure, "io_some"
     if limit is not None and name in start.pressure_seconds and name in end.pressure_seconds:
         ratio = (end.pressure_seconds[name] - start.pressure_seconds[name]) / seconds
         if ratio > limit:

@@ -168,13 +168,9 @@ def _rights(api: Api, place: VmPlace, major: int, needs: Needs) -> Iterator[Find
     text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
     yield "rights", not missing, text
     yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
-    excess = excess_rights(table)
-    if excess:
-        yield (
-            "excess rights",
-            True,
-            f"warning: {'; '.join(excess)}; role {VM_ROLE} on the pool is sufficient",
-        )
+    if excess := "; ".join(excess_rights(table)):
+        text = f"warning: {excess}; role {VM_ROLE} on the pool is sufficient"
+        yield "excess rights", True, text
 
 
 def _scrubs(api: Api, node: str) -> str:
@@ -209,25 +205,13 @@ def _storages(
     api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
 ) -> Iterator[Finding]:
     rows = _rows(api, place)
-    add = f"pveum pool modify {place.pool} --storage"
     short = _too_small(api, place, storages, needs)
     for name, storage in storages.items():
-        row = rows.get(storage.id)
-        if row is None:
-            yield (
-                f"storage {name}",
-                False,
-                f"{storage.id} not on {place.node} or not in the pool; run {add} {storage.id}",
-            )
-            continue
-        wrong = _why_off(row, place) or _wrong_storage(row, storage) or short.get(name)
-        free = f"{storage.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
-        idle = (
-            ""
-            if name in needs.volumes
-            else f"; not measured by any pack; add axes: {{storage: [{name}]}}"
-        )
-        yield f"storage {name}", not wrong, wrong or f"{free}{idle}"
+        row = rows.get(storage.id, {})
+        wrong = _why_off(rows, storage.id, place) or _wrong_storage(row, storage) or short.get(name)
+        free = f"{storage.type}, {show_bytes(row.get('avail', 0))} free{_raw_only(row)}"
+        idle = f"; not measured by any pack; add axes: {{storage: [{name}]}}"
+        yield f"storage {name}", not wrong, wrong or free + idle * (name not in needs.volumes)
 
 
 def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) -> dict[str, Space]:
@@ -235,7 +219,8 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
 
     Raises DriverError: unknown.
     """
-    rows = {name: row for name, row in _rows(api, place).items() if not _why_off(row, place)}
+    rows = _rows(api, place)
+    rows = {name: row for name, row in rows.items() if not _why_off(rows, name, place)}
     marks = _marks(api, place)
     ids = {name: storage.id for name, storage in storages.items() if storage.id in rows}
     others = rows.keys() - ids.values()
@@ -247,10 +232,13 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     return spaces
 
 
-def _why_off(row: Mapping[str, Any], place: VmPlace) -> str:
+def _why_off(rows: Mapping[str, Mapping[str, Any]], name: str, place: VmPlace) -> str:
     """Return why a storage has no space, and what to do; empty: it is active."""
+    if name not in rows:
+        add = f"run pveum pool modify {place.pool} --storage {name}"
+        return f"{name} not on {place.node} or not in the pool; {add}"
     try:
-        space_of(row, str(row["storage"]), place.node)
+        space_of(rows[name], name, place.node)
     except VolumeError as error:
         return f"{error.happened}; {error.next_step}"
     return ""
@@ -301,7 +289,7 @@ def _raw_only(row: Mapping[str, Any]) -> str:
     """Return a note if an LVM storage lacks qcow2 support, which depends on its creation."""
     formats = row.get("formats")
     supported = formats.get("supported") if isinstance(formats, dict) else None
-    if row["type"] != "lvm" or not isinstance(supported, list) or "qcow2" in supported:
+    if row.get("type") != "lvm" or not isinstance(supported, list) or "qcow2" in supported:
         return ""
     return (
         "; raw only (no snapshot-as-volume-chain); exclude it with qcow2 in packs, or set "
@@ -310,16 +298,10 @@ def _raw_only(row: Mapping[str, Any]) -> str:
 
 
 def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Finding]:
-    row = _rows(api, place).get(iso_storage)
-    if row is None:
-        text = (
-            f"{iso_storage} not on {place.node} or not in the pool; run "
-            f"pveum pool modify {place.pool} --storage {iso_storage}"
-        )
-    elif "iso" not in str(row.get("content")).split(","):
-        text = f"{iso_storage} does not allow ISO images; run {_allow(row, 'iso')}"
-    else:
-        text = _why_off(row, place)
+    rows = _rows(api, place)
+    text = _why_off(rows, iso_storage, place)
+    if not text and "iso" not in str(rows[iso_storage].get("content")).split(","):
+        text = f"{iso_storage} does not allow ISO images; run {_allow(rows[iso_storage], 'iso')}"
     yield "image storage", not text, text or iso_storage
 
 
@@ -327,12 +309,7 @@ def _template(api: Api, place: VmPlace, vmid: int) -> Iterator[Finding]:
     """Yield whether a VM can be cloned: its configuration, and the storages of its disks."""
     template, rows = read_template(api, place.node, vmid), _rows(api, place)
     faults = list(template.faults())
-    for storage in sorted(template.storages):
-        if row := rows.get(storage):
-            faults += filter(None, [_why_off(row, place)])
-        else:
-            add = f"pveum pool modify {place.pool} --storage {storage}"
-            faults.append(f"{storage} not on {place.node} or not in the pool; run {add}")
+    faults += filter(None, (_why_off(rows, name, place) for name in sorted(template.storages)))
     kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
     took = newest_seconds(api, place.node, CLONE, vmid)
     time = "of unknown time until the first one" if took is None else f"the last in {took} s"
@@ -348,7 +325,7 @@ def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator
         allowed = "rootdir" in str(row.get("content", "rootdir")).split(",")
         allows = "allows containers" if row else "not visible to the token; the node's root decides"
         text = allows if allowed else f"does not allow containers; run {_allow(row, 'rootdir')}"
-        off = _why_off(row, place) if row else ""
+        off = _why_off(rows, name, place) if row else ""
         yield f"containers on {name}", allowed and not off, off or text
 
 
@@ -359,14 +336,11 @@ def _targets(
     rows = _rows(api, place)
     short = _too_small(api, place, storages, needs)
     for name, (contents, size) in (needs.operations or {}).items():
-        row = rows.get(name)
         needed = ",".join(sorted(contents))
-        if row is None:
-            text = f"{name} not on {place.node} or not in the pool; run {INIT} --with-operations"
-        elif lacking := sorted(set(contents) - set(str(row.get("content")).split(","))):
-            text = f"{name} does not allow {','.join(lacking)}; run {_allow(row, *lacking)}"
-        else:
-            text = _why_off(row, place) or short.get(name, "")
+        text = _why_off(rows, name, place) or short.get(name, "")
+        allowed = str(rows.get(name, {}).get("content", needed)).split(",")
+        if lacking := sorted(set(contents) - set(allowed)):
+            text = f"{name} does not allow {','.join(lacking)}; run {_allow(rows[name], *lacking)}"
         if size:
             needed += f", {show_bytes(size)} needed"
         yield f"operations on {name}", not text, text or needed

@@ -85,17 +85,6 @@ class BenchVm:
         """
         return belongs(volid, self.vmid, self.mark)
 
-    def has_moved(self, drive: str) -> bool:
-        """Return whether a slot has a volume that Proxmox moved there from a volume of pvebench.
-
-        The new volume has another name, but keeps the serial number, which only pvebench sets.
-        """
-        return is_moved(drive, self.vmid)
-
-    def learn(self) -> None:
-        """Record the tasks of earlier VMs with this ID. Call once, before any change."""
-        self.tasks.learn()
-
     def read(self) -> VmConfig:
         """Return the effective configuration and its pending changes, in one call.
 
@@ -316,7 +305,7 @@ class BenchVm:
         waiting = {key: row["pending"] for key, row in seen.waiting.items() if "pending" in row}
         config = seen.values
         held = held_volumes(config) | held_volumes(waiting)
-        self._refuse_foreign(held - self._moved(config) - self._cloned(config))
+        self.refuse_foreign(held - self._moved(config) - self._cloned(config))
         if system_slots(config) and config.get("tags") != TAG:  # its creation did not end
             self.change("end the template's protection", protection=0)
         others = listed_volumes(self._api, self._place.node, self.vmid) - held
@@ -330,14 +319,15 @@ class BenchVm:
 
     def _moved(self, config: Mapping[str, Any]) -> set[str]:
         slots = test_slots(config).items()
-        return {volid for slot, volid in slots if self.has_moved(config[slot])}
+        return {volid for slot, volid in slots if is_moved(config[slot], self.vmid)}
 
     def _cloned(self, config: Mapping[str, Any]) -> set[str]:
         disks = disks_in(config)
         cloned = (disks[slot] for slot in system_slots(config) & disks.keys())
         return {volid for volid in cloned if is_given(volid, self.vmid)}
 
-    def _refuse_foreign(self, volids: Iterable[str]) -> None:
+    def refuse_foreign(self, volids: Iterable[str]) -> None:
+        """Raise ForeignDisk if pvebench did not create all of these volumes."""
         if foreign := ", ".join(sorted(volid for volid in volids if not self.owns(volid))):
             raise ForeignDisk(
                 _unchanged(self.vmid, f"its disk {foreign} was not created by pvebench")

@@ -26,7 +26,7 @@ from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
 from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
-from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots, parameters, temporary_name
+from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed
 from pvebench.model.ports import Progress
@@ -149,17 +149,13 @@ class DiskOperation:
             "backup-fleecing": self._back_up,
             "move": self._move,
             "restore": self._restore,
-            "snapshot": self._snapshot,
-            SNAPSHOT_RAM: self._snapshot,
-            "delete-snapshot": self._delete_snapshot,
+            "snapshot": lambda: self._snapshots.begin(self._volid),
+            SNAPSHOT_RAM: lambda: self._snapshots.begin(self._volid, vmstate=1),
+            "delete-snapshot": lambda: self._snapshots.begin_removal(self._volid),
             NEIGHBOR: str,  # the runner lets it work
         }
         self._vm.recent_config()  # it is still pvebench's
         self._upid = begin[self._name]()
-
-    def _begin(self, kind: str, path: str, params: Mapping[str, Any]) -> str:
-        call = f"{self._vm.path}/{path}"
-        return self._vm.tasks.begin(lambda: self._api.post(call, **params), kind=kind)
 
     def _back_up(self) -> str:
         storage = self._targets.backup_storage
@@ -189,17 +185,10 @@ class DiskOperation:
 
     def _move(self) -> str:
         limit = {"bwlimit": max(1, self._rate // KIB)} if self._rate else {}
-        target = {"disk": self._plugged.slot, "storage": self._targets.move_storage}
-        return self._begin("qmmove", "move_disk", {**target, **limit})
-
-    def _snapshot(self) -> str:
-        memory = {"vmstate": 1} if self._name == SNAPSHOT_RAM else {}
-        named = parameters(temporary_name(self._volid))
-        return self._begin("qmsnapshot", "snapshot", {**named, **memory})
-
-    def _delete_snapshot(self) -> str:
-        path = f"{self._vm.path}/snapshot/{temporary_name(self._volid)}"
-        return self._vm.tasks.begin(lambda: self._api.delete(path), kind="qmdelsnapshot")
+        target: dict[str, Any] = {"disk": self._plugged.slot, **limit}
+        target["storage"] = self._targets.move_storage
+        path = f"{self._vm.path}/move_disk"
+        return self._vm.tasks.begin(lambda: self._api.post(path, **target), kind="qmmove")
 
     def look(self) -> Progress:
         if self._upid and not self._ended and self._has_ended():

@@ -7,8 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import StrictStr
+
 from pvebench.drivers.proxmox.vm.description import system_slots
 from pvebench.errors import SwitchFailed
+from pvebench.fields import Size, Strict
 from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
     VOLUME_OPTIONS,
@@ -39,6 +42,8 @@ OTHER_VOLUMES: Final = ("efidisk0", "tpmstate0")
 ISO_SLOT: Final = "ide2"
 """Slot of the guest image; never a test disk."""
 
+VOLUME_CHAINS: Final = 10
+"""First major version of a machine type with volume chains (qemu-server 9.0.17)."""
 _SERIAL_START: Final = "pvebench"
 
 
@@ -367,14 +372,13 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTargets:
-    """Cluster storages for backups, fleecing images and moves; bytes per second of a move."""
+class OperationTargets(Strict):
+    """Where operations write, in the settings; `OperationSettings` describes its attributes."""
 
-    backup_storage: str = ""
-    fleecing_storage: str = ""
-    move_storage: str = ""
-    move_rate: int = 0
+    backup_storage: StrictStr = ""
+    fleecing_storage: StrictStr = ""
+    move_storage: StrictStr = ""
+    move_rate: Size = 0
 
     def on(self, storage: str) -> dict[str, tuple[str, ...]]:
         """Return operation -> storages of its copies of a volume on `storage`."""
@@ -418,7 +422,10 @@ def belongs(volid: str, vmid: int, mark: str) -> bool:
 
 
 def is_moved(drive: str, vmid: int) -> bool:
-    """Return whether a slot's value has pvebench's serial number and a name given by Proxmox."""
+    """Return whether a slot has a volume that Proxmox moved there from a volume of pvebench.
+
+    The new volume has a name given by Proxmox, but keeps the serial number that pvebench set.
+    """
     volid, options = parse_drive(drive)
     ours = _SERIAL.fullmatch(options.get("serial", ""))
     return bool(ours and is_given(volid, vmid))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, ForeignDisk
-from pvebench.drivers.proxmox.vm.drive import UNUSED, parse_drive, read_back, test_slots
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.drive import UNUSED, is_moved, parse_drive, read_back, test_slots
 from pvebench.drivers.proxmox.vm.vm_state import VmConfig
 from pvebench.drivers.vm_lifecycle import find_in_guest, unverified
 from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
@@ -71,9 +71,9 @@ def unplug(vm: BenchVm, slot: str) -> None:
     volid = test_slots(judged.values).get(slot)
     if volid is None:
         return
-    moved = vm.has_moved(judged.values[slot])
+    moved = is_moved(judged.values[slot], vm.vmid)
     if not moved:
-        _refuse_foreign(vm, volid)
+        vm.refuse_foreign([volid])
     try:
         # A moved volume is freed at once: without its slot, nothing shows whose it is.
         vm.change(f"unplug {slot}", judged, delete=slot, force=1 if moved else None)
@@ -82,15 +82,11 @@ def unplug(vm: BenchVm, slot: str) -> None:
         raise SwitchFailed(
             f"VM {vm.vmid}: unplugging {slot} failed: {error.reason}",
             cause="the guest hangs or still uses the disk",
-            next_step="no action needed; pvebench restarts the VM for the next run",
             evidence=error.evidence,
         ) from error
     seen = vm.verify_owner()
     if slot in seen.waiting or slot in seen.values:
-        raise SwitchFailed(
-            f"VM {vm.vmid}: {slot} still present after unplug",
-            next_step="no action needed; pvebench restarts the VM for the next run",
-        )
+        raise SwitchFailed(f"VM {vm.vmid}: {slot} still present after unplug")
 
 
 def clear(vm: BenchVm) -> None:
@@ -102,12 +98,11 @@ def clear(vm: BenchVm) -> None:
     """
     _revert(vm, list(vm.verify_owner().waiting))
     config = vm.recent_config().values
-    moved = [slot for slot in test_slots(config) if vm.has_moved(config[slot])]
+    moved = [slot for slot in test_slots(config) if is_moved(config[slot], vm.vmid)]
     if moved:
         vm.change("free the moved disk", delete=",".join(moved), force=1)
     slots = test_slots(vm.recent_config().values)
-    for volid in slots.values():
-        _refuse_foreign(vm, volid)
+    vm.refuse_foreign(slots.values())
     if slots:
         vm.change("detach the test disk", delete=",".join(slots))
     seen = vm.recent_config()
@@ -140,11 +135,6 @@ def _revert(vm: BenchVm, keys: list[str]) -> None:
     pending = [key for key in keys if key in waiting and not UNUSED.match(key)]
     if pending:
         vm.change("revert", revert=",".join(pending))
-
-
-def _refuse_foreign(vm: BenchVm, volid: str) -> None:
-    if not vm.owns(volid):
-        raise ForeignDisk(f"volume {volid} in VM {vm.vmid} not changed: not created by pvebench")
 
 
 SEEN_SECONDS: Final = 20.0

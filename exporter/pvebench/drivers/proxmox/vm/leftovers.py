@@ -130,7 +130,7 @@ def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | Non
                 _refuse_unseen(vm, place)
             _refuse_unborn(vm, creating=runs_task(api, *of_vm))
         clock.sleep(2.0)
-    vm.learn()
+    vm.tasks.learn()
     return vm
 
 
@@ -149,7 +149,10 @@ def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
 
 
 def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
-    """Raise an error if the VM is not visible or locked: it is reported until its ID is free."""
+    """Raise an error if the VM is not visible, or locked by what was killed.
+
+    It is reported until its ID is free.
+    """
     try:
         lock = vm.read().values.get("lock")
     except (HypervisorGone, Forbidden, Rejected) as error:
@@ -160,10 +163,12 @@ def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
             f"has {vm.mark}, run `qm destroy {vm.vmid}`",
         ) from error
     if lock:
+        removed = lock == "destroyed"
+        command = f"qm destroy {vm.vmid} --skiplock" if removed else f"qm unlock {vm.vmid}"
         raise Busy(
             f"VM {vm.vmid} on {place.node} is locked ({lock})",
-            cause="a restore by pvebench was killed",
-            next_step=f"run `qm unlock {vm.vmid}` on {place.node}; pvebench then removes the VM",
+            cause=f"a {'removal' if removed else 'restore'} by pvebench was killed",
+            next_step=f"run `{command}` on {place.node} as root; pvebench then removes the rest",
         )
 
 
@@ -197,11 +202,7 @@ def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) 
         if (lock := vm.read().values.get("lock")) in ("create", "clone"):
             return False
         if lock == "destroyed":  # the last step of a removal (`destroy_vm` in PVE/API2/Qemu.pm)
-            raise Busy(
-                f"VM {vm.vmid} on {place.node} is locked (destroyed)",
-                cause="its removal was killed",
-                next_step=f"run `qm destroy {vm.vmid} --skiplock` on {place.node} as root",
-            )
+            _refuse_unseen(vm, place)
         mark_again(api, vm, place, details.get("newest", ""))
         vm.verify_owner()
     except (HypervisorGone, Forbidden, Rejected):
@@ -266,7 +267,7 @@ def find_kept(
                 journal.open(KIND, details)
             journal.close(number)
             continue
-        vm.learn()
+        vm.tasks.learn()
         return vm, partial(_in_use, journal, number, details)
     return None
 

@@ -134,7 +134,7 @@ def is_free(api: Api, vmid: int) -> bool:
 def _create(
     api: Api, vm: BenchVm, place: VmPlace, options: Mapping[str, Any], claim: float
 ) -> None:
-    vm.learn()
+    vm.tasks.learn()
     vm.tasks.run(
         lambda: api.post(
             f"/nodes/{place.node}/qemu",

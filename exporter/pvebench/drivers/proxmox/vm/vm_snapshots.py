@@ -50,13 +50,25 @@ class VmSnapshots:
         if present >= depth:
             self._request("POST", f"{_name(volid, str(depth - 1))}/rollback", "qmrollback")
 
+    def begin(self, volid: str, **options: Any) -> str:
+        """Begin to take the snapshot of an operation; return the task."""
+        named = {**_parameters(_name(volid, _TEMPORARY)), **options}
+        return self._vm.tasks.begin(
+            lambda: self._api.post(f"{self._vm.path}/snapshot", **named), kind="qmsnapshot"
+        )
+
+    def begin_removal(self, volid: str) -> str:
+        """Begin to remove the snapshot of an operation; return the task."""
+        path = f"{self._vm.path}/snapshot/{_name(volid, _TEMPORARY)}"
+        return self._vm.tasks.begin(lambda: self._api.delete(path), kind="qmdelsnapshot")
+
     def take_temporary(self, volid: str) -> None:
         """Take the snapshot that an operation removes."""
         self._take(_name(volid, _TEMPORARY))
 
     def _take(self, name: str) -> None:
         self._vm.run_task(
-            lambda: self._api.post(f"{self._vm.path}/snapshot", **parameters(name)),
+            lambda: self._api.post(f"{self._vm.path}/snapshot", **_parameters(name)),
             kind="qmsnapshot",
             what=f"snapshot {name}",
             seconds=SNAPSHOT_SECONDS,
@@ -79,13 +91,7 @@ class VmSnapshots:
                 self._request("DELETE", name, "qmdelsnapshot")
 
 
-def temporary_name(volid: str) -> str:
-    """Return the name of the snapshot of an operation on a volume."""
-    return _name(volid, _TEMPORARY)
-
-
-def parameters(name: str) -> dict[str, Any]:
-    """Return the parameters of a new snapshot."""
+def _parameters(name: str) -> dict[str, Any]:
     return {"snapname": name, "description": "by pvebench, removed automatically"}
 
 

@@ -132,6 +132,8 @@ class Volumes:
 
     def _allocate(self, storage: str, kind: Format, size_bytes: int, *, extension: bool) -> str:
         path = f"/nodes/{self._node}/storage/{storage}/content"
+        whole = size_bytes % MIB == 0
+        size = f"{size_bytes // MIB}M" if whole else str(size_bytes // KIB)
         for number in range(_TRIES):
             name = volume_name(self.vm.vmid, self.vm.mark, kind, number, extension=extension)
             try:
@@ -141,9 +143,7 @@ class Volumes:
                         seconds=_CREATE_SECONDS,
                         vmid=self.vm.vmid,
                         filename=name,
-                        size=f"{size_bytes // MIB}M"
-                        if size_bytes % MIB == 0
-                        else str(size_bytes // KIB),
+                        size=size,
                         format=str(kind),
                     )
                 )
@@ -366,7 +366,7 @@ class VmVolumes:
                 iso=iso,
                 template=template,
             )
-            self._volumes = self._volumes_of(vm)
+            self._volumes = Volumes(self._context, vm, self._storage_options)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
         """Reuse the VM that was kept with filled volumes; return whether there is one."""
@@ -376,14 +376,11 @@ class VmVolumes:
             return False
         vm, in_use = kept
         fit(vm, options, iso)
-        volumes = self._volumes_of(vm)
+        volumes = Volumes(self._context, vm, self._storage_options)
         volumes.take_over()
         in_use()
         self._volumes = volumes
         return True
-
-    def _volumes_of(self, vm: BenchVm) -> Volumes:
-        return Volumes(self._context, vm, self._storage_options)
 
     def give_up(self, clock: Clock) -> None:
         """Remove the VM with its volumes, or keep it with them.
