@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -308,6 +308,30 @@ class Change:
         """Whether it is open and needs attention."""
         return self.state == "open" and (self.implausible or self.worse)
 
+    def may_be(self, other: Change) -> bool:
+        """Return whether another change came with the same new versions and is of its kind."""
+        return self.known and other.known and self._traits() == other._traits()
+
+    def _traits(self) -> tuple[object, ...]:
+        versions = [
+            {(difference.fact, difference.after) for difference in event}
+            for event in self.came_with
+        ]
+        return versions, self.kind, self.state, self.back, self.implausible, self.worse
+
+
+def each_joined(
+    changes: Iterable[Change], join: Callable[[Change, Change], Change | None]
+) -> tuple[Change, ...]:
+    """Return the changes, each as one with the first before it for which `join` returns one."""
+    kept: list[Change] = []
+    for change in changes:
+        joins = ((place, join(earlier, change)) for place, earlier in enumerate(kept))
+        whole = ((place, both) for place, both in joins if both is not None)
+        place, both = next(whole, (len(kept), change))
+        kept[place : place + 1] = [both]
+    return tuple(kept)
+
 
 def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
     """Return the changes with equal ones of several nodes joined.
@@ -315,32 +339,25 @@ def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
     Equal: the same new versions, the same group of cases, the same direction and about the same
     size. A change at an unknown time stays separate on each node.
     """
-    merged: list[Change] = []
-    for change in changes:
-        place = next((i for i, known in enumerate(merged) if _same(known, change)), None)
-        if place is None:
-            merged.append(change)
-        else:
-            merged[place] = joined(merged[place], change)
-    return tuple(merged)
+    return each_joined(changes, _of_nodes)
 
 
-def _same(change: Change, other: Change) -> bool:
+def _of_nodes(change: Change, other: Change) -> Change | None:
     separate = not set(other.nodes) & set(change.nodes)
-    known = change.known and other.known
-    alike = known and change.group is not None and _traits(change) == _traits(other)
-    return separate and alike and similar_size(change.moves[0], other.moves[0])
-
-
-def _traits(change: Change) -> tuple[object, ...]:
-    """Return what must be equal: the new versions, not those before."""
-    versions = tuple(
-        frozenset((difference.fact, difference.after) for difference in event)
-        for event in change.came_with
+    concurrent, other_concurrent = (
+        {one.text for one in each.meanwhile} for each in (change, other)
     )
-    concurrent = {other_change.text for other_change in change.meanwhile}
-    cases = change.kind, change.implausible, change.group, change.all_but
-    return *cases, versions, concurrent, change.state, change.back
+    cases = (change.group, change.all_but, concurrent) == (
+        other.group,
+        other.all_but,
+        other_concurrent,
+    )
+    alike = cases and change.group is not None and change.may_be(other)
+    return (
+        joined(change, other)
+        if separate and alike and similar_size(change.moves[0], other.moves[0])
+        else None
+    )
 
 
 def similar_size(move: Move, other: Move) -> bool:

@@ -80,7 +80,7 @@ def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -
 
 # --- the scan ---
 
-BLOCK: Final = 512
+BLOCK: Final = 1024
 """Runs that are scanned at once."""
 CONTEXT: Final = 1536
 """Runs before a block that matter, so that the cost of a run does not grow with the history."""

@@ -146,60 +146,48 @@ class FigureSteps:
         self._doubtful: dict[str, CaseStep] = {}
         self._dropped: dict[str, list[Dropped]] = {history.case: [] for history in histories}
         self.shifts: list[tuple[Event, EventShift]] = []
-        self._judge_events({})
-        early = self._early()
-        if early:
-            self._judge_events(early)
-        self._add_unknown()
-
-    def _judge_events(self, early: Mapping[str, Sequence[CaseStep]]) -> None:
-        """Judge event by event; `early`: steps at unknown times to level out before."""
-        self._steps = {history.case: [] for history in self._histories}
-        self._last, self.shifts = {}, []
-        ends = [*(event.time for event in self._events[1:]), math.inf]
-        for event, end in zip(self._events, ends, strict=False):
-            ready = [
-                self._ready(history, event, early.get(history.case, ()))
-                for history in self._histories
-            ]
-            shift = self._memory.event(
-                self._node, ready, event.time, until=end, strictness=self._strictness
-            )
+        self._early: dict[str, CaseStep] = {}
+        ends = [*(event.time for event in events[1:]), math.inf]
+        for event, end in zip(events, ends, strict=False):
+            shift = self._judged(event, end)
+            if self._find_early(event, shift):
+                shift = self._judged(event, end)
             self.shifts.append((event, shift))
             self._take(shift)
+        self._add_unknown()
 
-    def _early(self) -> dict[str, Sequence[CaseStep]]:
-        """Return the steps that began before the event they were attributed to."""
-        histories = {history.case: history for history in self._histories}
-        steps: dict[str, Sequence[CaseStep]] = {}
-        for event, shift in self.shifts:
-            alone = [
-                (case,)
-                for case, effect in shift.cases.items()
-                if effect.confirmed and effect.group is None
-            ]
-            for cases in (*alone, *(group.cases for group in shift.groups)):
-                case_histories = [self._ready(histories[case], event, ()) for case in cases]
-                rest = [case for case in histories if case not in set(cases)]
-                others = (histories[case] for case in rest[:: 1 + len(rest) // SAMPLED])
-                time = began(
-                    case_histories[:SAMPLED],
-                    event,
-                    [self._ready(history, event, ()) for history in others],
-                )
-                if time != event.time:
-                    steps |= {
-                        case_history.case: [early_step(case_history, time)]
-                        for case_history in case_histories
-                    }
-        return steps
+    def _judged(self, event: Event, end: float) -> EventShift:
+        ready = [self._ready(history, event) for history in self._histories]
+        return self._memory.event(
+            self._node, ready, event.time, until=end, strictness=self._strictness
+        )
 
-    def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
-        """Return a history with the known steps before an event leveled out."""
+    def _find_early(self, event: Event, shift: EventShift) -> bool:
+        """Keep the steps that are attributed to an event but began at another time, if any."""
+        ready = {history.case: self._ready(history, event) for history in self._histories}
+        alone = [
+            (case,) for case, step in shift.cases.items() if step.confirmed and step.group is None
+        ]
+        found = False
+        for cases in (*alone, *(group.cases for group in shift.groups)):
+            rest = [case for case in ready if case not in set(cases)]
+            time = began(
+                [ready[case] for case in cases[:SAMPLED]],
+                event,
+                [ready[case] for case in rest[:: 1 + len(rest) // SAMPLED]],
+            )
+            if time != event.time:
+                self._early |= {case: early_step(ready[case], time) for case in cases}
+                found = True
+        return found
+
+    def _ready(self, history: CaseHistory, event: Event) -> CaseHistory:
+        """Return a history with the steps before an event leveled out."""
         steps = [step for step in self._steps[history.case] if step.time < event.time]
-        times, place = {step.time for step in steps}, history.split(event.time)
-        apart = (step for step in early if history.split(step.time) != place)
-        return history.without([*steps, *(step for step in apart if step.time not in times)])
+        early, place = self._early.get(history.case), history.split(event.time)
+        if early is not None and history.split(early.time) != place:
+            steps.append(early)
+        return history.without(steps)
 
     def _take(self, shift: EventShift) -> None:
         self._last |= shift.cases

@@ -43,7 +43,7 @@ def without_own_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix
 def lasting(
     history: CaseHistory, steps: Sequence[CaseStep]
 ) -> tuple[tuple[CaseStep, ...], list[Dropped]]:
-    """Return the steps with their sizes, and those that too few runs show."""
+    """Return the steps with their sizes, and those that too few runs show or that are too small."""
     levels = _without_outliers(history, steps)
     ignored = dropped(steps, levels, "too few runs show it")
     logs = without_own_hours(history, levels)
@@ -54,7 +54,12 @@ def lasting(
         size = _of_now(history, logs, step, (begin, at, end))
         waves = sum(1 / max(1.0, min(SIDE, runs) / WAVE) for runs in (at - begin, end - at))
         found.append(_less_certain(size, WIDER * slow * math.sqrt(waves)))
-    return tuple(found), ignored
+    large = [
+        step
+        for step in found
+        if step.group is not None or abs(step.effect) >= history.figure.least_effect
+    ]
+    return tuple(large), ignored + dropped(found, large, "too small to matter")
 
 
 def _of_now(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pvebench.analysis.case_history import LEAST_MEMBERS, CaseStep, ChangeKind, Group, common_group
+from pvebench.analysis.case_history import LEAST_MEMBERS, CaseStep, Group, common_group
 from pvebench.analysis.change import (
     Change,
     ChangeState,
@@ -33,61 +32,29 @@ GroupKey = tuple[Group | None, bool]
 """Shared labels of cases, and whether they moved for the worse."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeGroup:
-    """Steps of one kind at one event or time, or drifts; `time` in Unix seconds."""
-
-    time: float
-    known: bool
-    kind: ChangeKind
-    changed: tuple[Changed, ...]
-
-
-def change_groups(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
-    """Yield the groups of all steps and drifts, in no order."""
+def of_one_occasion(verdicts: Sequence[Verdict]) -> Iterator[list[Changed]]:
+    """Yield the steps of one kind at one event or within one cycle, and all drifts, in no order."""
     steps = [(verdict, step) for verdict in verdicts for step in verdict.steps]
-    for time, pairs in _by_time([pair for pair in steps if pair[1].known]):
-        yield ChangeGroup(time, known=True, kind="level", changed=tuple(pairs))
-    unknown = [pair for pair in steps if not pair[1].known]
-    # A switch between usual levels is no change of the other cases.
-    for mode in (False, True):
-        yield from _unknown([pair for pair in unknown if pair[1].mode is mode])
-    yield from _gradual(verdicts)
-
-
-def _gradual(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
-    """Yield the groups of gradual changes and of changes of a part of the runs."""
-    creeps = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
-    kinds: tuple[ChangeKind, ...] = ("mode", "bursts")
-    for kind in kinds:
-        yield from _unknown([pair for pair in creeps if pair[1].kind == kind], kind)
-    if drifts := [pair for pair in creeps if pair[1].slow]:
+    steps += [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
+    kinds: dict[object, list[Changed]] = {}
+    for pair in steps:
+        # A switch between usual levels is no change of the other cases.
+        known, kind, mode = pair[1].known, pair[1].kind, pair[1].mode
+        kinds.setdefault((pair[1].time,) if known else (kind, mode), []).append(pair)
+    for pairs in kinds.values():
         # How far back a drift is visible hardly shows when it began: they are reported as one.
-        time = statistics.median_low([step.time for _, step in drifts])
-        yield ChangeGroup(time, known=False, kind="drift", changed=tuple(drifts))
+        yield from [pairs] if pairs[0][1].known or pairs[0][1].slow else _by_cycle(pairs)
 
 
-def _by_time(pairs: Sequence[Changed]) -> Iterator[tuple[float, list[Changed]]]:
-    ordered = sorted(pairs, key=lambda pair: pair[1].time)
-    for time, same_time in itertools.groupby(ordered, key=lambda pair: pair[1].time):
-        yield time, list(same_time)
-
-
-def _unknown(pairs: Sequence[Changed], kind: ChangeKind = "level") -> Iterator[ChangeGroup]:
-    """Yield the groups of steps at unknown times; those within one cycle are one group."""
-    groups: list[list[Changed]] = []
-    for time, same_time in _by_time(pairs):
-        if groups and _within_a_cycle(groups[-1][0], time):
-            groups[-1] += same_time
-        else:
-            groups.append(same_time)
-    for group in groups:
-        yield ChangeGroup(group[0][1].time, known=False, kind=kind, changed=tuple(group))
-
-
-def _within_a_cycle(first: Changed, time: float) -> bool:
-    verdict, step = first
-    return verdict.history.runs_between(time, step.time) <= 1
+def _by_cycle(pairs: Sequence[Changed]) -> Iterator[list[Changed]]:
+    """Yield the steps at unknown times that are within one cycle."""
+    group: list[Changed] = []
+    for verdict, step in sorted(pairs, key=lambda pair: pair[1].time):
+        if group and group[0][0].history.runs_between(step.time, group[0][1].time) > 1:
+            yield group
+            group = []
+        group.append((verdict, step))
+    yield group
 
 
 def by_group(
@@ -177,10 +144,10 @@ def find_changes(
     """
     events = {event.time: event for event, _, _ in shifts}
     changes: list[Change] = []
-    for occasion in change_groups(verdicts):
-        event = events.get(occasion.time) if occasion.known else None
-        for (group, _), members in by_group(occasion.changed, verdicts).items():
-            change = _with_course(_change(occasion, event, group, members, shifts), members)
+    for changed in of_one_occasion(verdicts):
+        event = events.get(changed[0][1].time) if changed[0][1].known else None
+        for (group, _), members in by_group(changed, verdicts).items():
+            change = _with_course(_change(event, group, members, shifts), members)
             change = replace(
                 change,
                 nodes=(node,) if node else (),
@@ -188,7 +155,7 @@ def find_changes(
             )
             if event is not None:
                 change = _with_cause(change, event, members, environment_changes, issues)
-            elif occasion.kind != "drift":
+            elif not change.slow:
                 change = replace(change, candidates=_near(members[0], events.values()))
             changes.append(change)
     changes.sort(key=lambda change: (-change.begin, not change.regression, change.group is None))
@@ -196,22 +163,19 @@ def find_changes(
 
 
 def _change(
-    occasion: ChangeGroup,
-    event: Event | None,
-    group: Group | None,
-    members: Sequence[Changed],
-    shifts: Shifts,
+    event: Event | None, group: Group | None, members: Sequence[Changed], shifts: Shifts
 ) -> Change:
     # Group effects of events do not apply to a change at another time.
     own = _group_shifts(event, group, shifts)
     # A group is detected relative to the other cases: what moved all of them moved it too.
     shared = _group_shifts(event, (), shifts) if group else {}
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
+    kind, times = members[0][1].kind, [step.time for _, step in members]
     return Change(
-        begin=occasion.time,
+        begin=statistics.median_low(times) if kind == "drift" else min(times),
         nodes=(),
         known=event is not None,
-        kind=occasion.kind,
+        kind=kind,
         share=statistics.median([step.share for _, step in members]),
         group=group,
         all_but=any(shift.all_but for shift in own.values()),

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from pvebench.analysis.case_history import common_group
-from pvebench.analysis.change import Change, Severity, joined, merge_nodes, similar_size
+from pvebench.analysis.change import (
+    Change,
+    Severity,
+    each_joined,
+    joined,
+    merge_nodes,
+    similar_size,
+)
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict, VerdictState
@@ -135,23 +143,15 @@ def of_one_event(report: NodeReport) -> tuple[Change, ...]:
     far, or a less important metric of the same cases moved. Open and closed changes stay separate:
     what lasts needs attention.
     """
-    changes: list[Change] = []
-    for change in (_simplified(change, report.verdicts) for change in report.findings):
-        for place, one in enumerate(changes):
-            whole = _whole(one, change, report.verdicts)
-            if whole is not None:
-                changes[place] = whole
-                break
-        else:
-            changes.append(change)
-    return tuple(changes)
+    verdicts = report.verdicts
+    simplified = (_simplified(change, verdicts) for change in report.findings)
+    return each_joined(simplified, partial(_whole, verdicts))
 
 
-def _whole(change: Change, other: Change, verdicts: Sequence[Verdict]) -> Change | None:
+def _whole(verdicts: Sequence[Verdict], change: Change, other: Change) -> Change | None:
     """Return both changes as one; None: they may have different causes."""
     near = abs(change.begin - other.begin) <= SAME_EVENT_SECONDS
-    named = change.known and other.known and not (change.all_but or other.all_but)
-    if not (near and named and _traits(change) == _traits(other)):
+    if not near or change.all_but or other.all_but or not change.may_be(other):
         return None
     first, second = sorted((change, other), key=lambda one: (_rank(one), -len(one.cases)))
     if set(second.cases) <= set(first.cases):
@@ -161,11 +161,6 @@ def _whole(change: Change, other: Change, verdicts: Sequence[Verdict]) -> Change
     if similar_size(first.moves[0], second.moves[0]):
         return _regrouped(joined(first, second), first.end, verdicts)
     return None
-
-
-def _traits(change: Change) -> tuple[object, ...]:
-    better = change.moves[0].effect > 0
-    return change.kind, change.state, change.back, change.implausible, change.came_with, better
 
 
 def _rank(change: Change) -> int:
