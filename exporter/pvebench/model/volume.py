@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
 from pvebench.model.disk import Disk
@@ -144,6 +144,9 @@ class Attachment:
     conditions: Mapping[str, float] = field(default_factory=dict)
 
 
+QEMU_TIMES: Final = ("rd_total_time_ns", "wr_total_time_ns", "flush_total_time_ns", "idle_time_ns")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockCounters:
     """QEMU's counters of the test disk since it was attached."""
@@ -154,6 +157,10 @@ class BlockCounters:
     read_bytes: int
     write_bytes: int
     unmap_operations: int = 0
+    latency_seconds: float = 0.0
+    """Sum of the latencies of all operations; 0 if unknown."""
+    idle_seconds: float = field(default=0.0, compare=False)
+    """Time since the last operation; 0 if unknown."""
 
     @property
     def operations(self) -> int:
@@ -163,6 +170,7 @@ class BlockCounters:
     @classmethod
     def of_qemu(cls, row: Mapping[str, Any]) -> BlockCounters:
         """Return the counters of a disk in QEMU's statistics."""
+        *latencies, idle = (int(row.get(key) or 0) / 1e9 for key in QEMU_TIMES)
         return cls(
             read_operations=int(row["rd_operations"]),
             write_operations=int(row["wr_operations"]),
@@ -170,18 +178,24 @@ class BlockCounters:
             read_bytes=int(row["rd_bytes"]),
             write_bytes=int(row["wr_bytes"]),
             unmap_operations=int(row.get("unmap_operations") or 0),
+            latency_seconds=sum(latencies),
+            idle_seconds=idle,
         )
 
     def since(self, before: BlockCounters) -> BlockCounters:
         """Return the difference from `before`."""
-        names = [field.name for field in fields(self)]
-        return BlockCounters(
-            **{name: getattr(self, name) - getattr(before, name) for name in names}
+        return replace(
+            self, **{name: getattr(self, name) - getattr(before, name) for name in _COUNTED}
         )
+
+
+_COUNTED: Final = [each.name for each in fields(BlockCounters) if each.compare]
 
 
 def sum_of(counters: Iterable[BlockCounters]) -> BlockCounters:
     """Return the sum of several devices' counters."""
     every = list(counters)
-    names = [field.name for field in fields(BlockCounters)]
-    return BlockCounters(**{name: sum(getattr(device, name) for device in every) for name in names})
+    return BlockCounters(
+        **{name: sum(getattr(device, name) for device in every) for name in _COUNTED},
+        idle_seconds=min((device.idle_seconds for device in every), default=0.0),
+    )

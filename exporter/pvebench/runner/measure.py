@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from pvebench.errors import Interrupted, ToolFailed, ToolStuck, WorkloadError
+from pvebench.errors import DriverError, Interrupted, ToolFailed, ToolStuck, WorkloadError
 from pvebench.model.disk import option_text
-from pvebench.model.figures import IO_TIME, WINDOW_LAG
 from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.ports import Site
-from pvebench.model.run import Sample
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, change, is_same, show
-from pvebench.runner.window import Mark
+from pvebench.runner.window import Activity, Mark, Window
 from pvebench.workloads import Job
 from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.tool import CPU_LOG
@@ -156,27 +156,6 @@ _LOOKS_PER_POLL: Final = 10
 _STDERR_BYTES: Final = 2000
 
 
-@dataclass(slots=True)
-class Activity:
-    """The tool's I/O as seen in QEMU's counters; host times in seconds.
-
-    Attributes:
-        quiet: start of the last look before its I/O.
-        last: end of the last look that showed I/O; without counters, end of the tool.
-        lag: maximum delay of the window's start after the end of the tool's ramp.
-    """
-
-    quiet: float
-    last: float
-    lag: float = 0.0
-
-    def samples(self) -> list[Sample]:
-        """Return the maximum length of the I/O, if any was seen, and the delay."""
-        if self.last <= self.quiet:
-            return []
-        return [IO_TIME.sample(self.last - self.quiet), WINDOW_LAG.sample(self.lag)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Raw output and measured window of a successful job.
@@ -192,23 +171,6 @@ class Measured:
     end: Mark
     activity: Activity
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """Measured window within a longer job.
-
-    Attributes:
-        disturb: called when `QUIET_SHARE` of it is over.
-        wait: waits during the window; None: the clock does.
-        ended: called at its end, while the job may still run.
-    """
-
-    ramp_seconds: float
-    runtime_seconds: float
-    disturb: Callable[[], None] = lambda: None
-    wait: Callable[[float], None] | None = None
-    ended: Callable[[], None] = lambda: None
 
 
 def run_job(
@@ -258,44 +220,79 @@ def _watch_window(
     It starts after the first I/O that QEMU sees and the ramp, so that the tool's own start-up,
     which takes seconds under emulation, is not counted as load.
     """
-    clock = site.clock
     pid = guest.start(job.argv)
-    begun = clock.monotonic()
+    begun = site.clock.monotonic()
+    deadline = begun + job.deadline_seconds
     report(Phase.RAMP, window.ramp_seconds)
     activity = Activity(begun, begun)
-    ended = wait_for_io(site, guest, pid, activity) if job.moves_data else None
+    ended = wait_for_io(site, guest, pid, activity, window.depth) if job.moves_data else None
     if ended is None:
-        clock.sleep(window.ramp_seconds)
-    start = Mark(site.probe.snapshot(), site.hypervisor.counters())
-    activity.lag = max(0.0, clock.monotonic() - activity.quiet - window.ramp_seconds)
-    report(Phase.MEASURE, window.runtime_seconds)
-    end = start  # without any I/O there is no window
-    if ended is None:
-        wait = window.wait or clock.sleep
-        wait(QUIET_SHARE * window.runtime_seconds)
-        window.disturb()
-        wait((1 - QUIET_SHARE) * window.runtime_seconds)
-        end = Mark(site.probe.snapshot(), site.hypervisor.counters())
-        window.ended()
+        start, ended = _end_of_ramp(site, guest, pid, window, activity, deadline)
+        report(Phase.MEASURE, window.runtime_seconds)
+        end = _end_of_window(site, window, activity.marked)
+    else:
+        start = end = _mark(site)  # without any I/O there is no window
     report(Phase.COLLECT, 0.0)
-    deadline = begun + job.deadline_seconds
-    ended = ended or wait_for_end(site, guest, pid, deadline=deadline, activity=activity)
+    ended = ended or wait_for_end(site, guest, pid, deadline=deadline)
+    activity.last = site.clock.monotonic()
+    with suppress(DriverError):  # the tool's result counts without it
+        counted = site.hypervisor.counters() if window.uncached else None
+        activity.last = site.clock.monotonic() - (counted.idle_seconds if counted else 0.0)
     output, logs = finish_job(guest, job, ended), read_logs(guest, job)
     return Measured(output=output, logs=logs, start=start, end=end, activity=activity)
+
+
+def _mark(site: Site) -> Mark:
+    return Mark(site.probe.snapshot(), site.hypervisor.counters())
+
+
+def _end_of_ramp(
+    site: Site, guest: Guest, pid: int, window: Window, activity: Activity, deadline: float
+) -> tuple[Mark, Completed | None]:
+    """Return the start of the window, and the tool's result if it ended without I/O after the ramp.
+
+    A tool ends its ramp with the first I/O after the planned time: later, if the storage stalls.
+    """
+    clock, due = site.clock, activity.quiet + window.ramp_seconds
+    clock.sleep(due - clock.monotonic())
+    planned = mark = _mark(site)
+    at_planned = at = clock.monotonic()
+    looks, ended = 0, None
+    while window.uncached and window.ramp_seconds and mark.block and at < deadline and not ended:
+        activity.marked = at
+        clock.sleep(site.poll_seconds)
+        after, at, looks = _mark(site), clock.monotonic(), looks + 1
+        if after.block is None or after.block.operations != mark.block.operations:
+            activity.lag = max(at_planned - due, at - activity.marked)
+            return mark, None
+        mark, ended = after, None if looks % _LOOKS_PER_POLL else guest.poll(pid)
+    activity.marked, activity.lag = at_planned, max(0.0, at_planned - due)
+    return planned, ended
+
+
+def _end_of_window(site: Site, window: Window, marked: float) -> Mark:
+    clock, wait = site.clock, window.wait or site.clock.sleep
+    disturbed = marked + QUIET_SHARE * window.runtime_seconds
+    wait(disturbed - clock.monotonic())
+    window.disturb()
+    wait(marked + window.runtime_seconds - clock.monotonic())
+    end = _mark(site)
+    window.ended()
+    return end
 
 
 def _watch_whole(
     site: Site, guest: Guest, job: Job, report: Callable[[Phase, float], None]
 ) -> Measured:
     """Measure a job from its start to its end: its duration is part of its result."""
-    start = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    start = _mark(site)
     report(Phase.MEASURE, 0.0)
     begun = site.clock.monotonic()
     pid = guest.start(job.argv)
     deadline = site.clock.monotonic() + job.deadline_seconds
     ended = wait_for_end(site, guest, pid, deadline=deadline)
     activity = Activity(begun, site.clock.monotonic())
-    end = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    end = _mark(site)
     report(Phase.COLLECT, 0.0)
     output, logs = finish_job(guest, job, ended), read_logs(guest, job)
     return Measured(output=output, logs=logs, start=start, end=end, activity=activity)
@@ -336,11 +333,12 @@ def _prepare(guest: Guest, job: Job) -> None:
 
 
 def wait_for_io(
-    site: Site, guest: Guest, pid: int, activity: Activity | None = None
+    site: Site, guest: Guest, pid: int, activity: Activity | None = None, depth: int = 1
 ) -> Completed | None:
     """Wait for the first I/O. Return the tool's result if it ends first, else None.
 
-    Without I/O counters, do not wait.
+    Without I/O counters, do not wait. They count operations that have ended: what took longer than
+    all that `depth` allows since the last look began before it.
 
     Raises:
         ToolStuck: no I/O within the time limit.
@@ -348,13 +346,16 @@ def wait_for_io(
     before = site.hypervisor.counters()
     if before is None:
         return None
-    deadline = site.clock.monotonic() + _START_SECONDS
-    looks = 0
-    while site.clock.monotonic() < deadline:
+    begun, looks = site.clock.monotonic(), 0
+    while site.clock.monotonic() < begun + _START_SECONDS:
         site.clock.sleep(site.poll_seconds)
         at = site.clock.monotonic()
         now = site.hypervisor.counters()
         if now is None or now.operations != before.operations:
+            if activity is not None and now is not None:
+                lasted = now.latency_seconds - before.latency_seconds
+                if lasted > depth * (at - activity.quiet):
+                    activity.quiet = max(begun, at - lasted)
             return None
         if activity is not None:
             activity.quiet = at
@@ -367,9 +368,7 @@ def wait_for_io(
     )
 
 
-def wait_for_end(
-    site: Site, guest: Guest, pid: int, *, deadline: float, activity: Activity | None = None
-) -> Completed:
+def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Completed:
     """Wait until the tool ends; `deadline` is in the clock's monotonic seconds.
 
     While I/O counters change, the tool measures, and polls of the guest would take CPU from it.
@@ -378,26 +377,23 @@ def wait_for_end(
     Raises:
         ToolStuck: it does not.
     """
-    before, looks = None, 0
-    while True:
+    before = None
+    for look in itertools.count(1):
         now = site.hypervisor.counters() if site.traffic is None else None
         late = site.clock.monotonic() > deadline
-        looks += 1
-        idle = now is None or now == before
-        asks = idle or late or looks % _LOOKS_PER_POLL == 0
-        ended = guest.poll(pid) if asks else None
-        if activity is not None and (now is None or not idle):
-            activity.last = site.clock.monotonic()
-        if ended is not None:
-            return ended
+        if now in (None, before) or late or look % _LOOKS_PER_POLL == 0:
+            ended = guest.poll(pid)
+            if ended is not None:
+                return ended
         if late:
-            raise ToolStuck(
-                "the tool did not end within its deadline",
-                cause="the guest is blocked on I/O, or this host is overloaded",
-                evidence=stuck_tool_report(site, guest, pid),
-            )
+            break
         before = now
         site.clock.sleep(site.poll_seconds)
+    raise ToolStuck(
+        "the tool did not end within its deadline",
+        cause="the guest is blocked on I/O, or this host is overloaded",
+        evidence=stuck_tool_report(site, guest, pid),
+    )
 
 
 def finish_job(guest: Guest, job: Job, ended: Completed) -> str:

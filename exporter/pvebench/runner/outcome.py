@@ -128,13 +128,15 @@ def _figures(case: Case, direction: Direction, values: Values) -> Figures:
         size=values.of(figures.BYTES, direction),
         seconds=values.of(figures.RUNTIME, direction),
         seconds_step=TOOLS[case.workload.tool].seconds_step,
-        in_flight=_in_flight(case) if timed else 0,
+        in_flight=in_flight(case) if timed else 0,
     )
 
 
-def _in_flight(case: Case) -> int:
+def in_flight(case: Case) -> int:
+    """Return the maximum number of operations in flight, in all VMs."""
     parameters = case.workload.parameters
-    return int(parameters.get("iodepth", 1)) * int(parameters.get("numjobs", 1))
+    each = int(parameters.get("iodepth", 1)) * int(parameters.get("numjobs", 1))
+    return each * case.workload.vms
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +162,8 @@ def _span(case: Case, direction: Direction, values: Values) -> _Span | None:
     window = values.of(figures.WINDOW)
     if not (window and size and seconds):
         return None
-    in_flight = _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size
-    return _Span(size, seconds, window, case.workload.runtime_seconds > 0, in_flight)
+    uncertain = in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size
+    return _Span(size, seconds, window, case.workload.runtime_seconds > 0, uncertain)
 
 
 def _moved(
@@ -260,27 +262,28 @@ def _queue(case: Case, values: Values) -> list[Implausibility]:
 
     Operations at the ends of the window spent a part of their latency outside of it.
     """
-    in_flight, ways = _in_flight(case) * case.workload.vms, case.workload.directions
+    depth, ways = in_flight(case), case.workload.directions
     mean, longest = figures.LATENCIES["lat", "mean"], figures.LATENCIES["lat", "max"]
     together = sum(
         (values.of(figures.IOPS, way) or 0.0) * (values.of(mean, way) or 0.0) for way in ways
     )
     slack = TOLERANCE + _largest(values, longest) / (_largest(values, figures.RUNTIME) or 1.0)
-    text = f"IOPS x mean latency = {together:.3g} operations in flight, more than {in_flight}"
-    return _if(together > in_flight * (1 + slack), PlausibilityCheck.LATENCY, text)
+    text = f"IOPS x mean latency = {together:.3g} operations in flight, more than {depth}"
+    return _if(together > depth * (1 + slack), PlausibilityCheck.LATENCY, text)
 
 
 def _clock(case: Case, values: Values) -> list[Implausibility]:
     """Compare the tool's time with the host's: a guest's clock may be fast.
 
     A slow one increases the tool's rates; see `_against_qemu`. The host sees when operations end,
-    which at a low rate is long after the tool's start, and before its end.
+    which at a low rate of each job is long after the tool's start, and before its end.
     """
+    jobs = int(case.workload.parameters.get("numjobs", 1)) * case.workload.vms
     rate = sum((values.of(figures.IOPS, way) or 0.0) for way in case.workload.directions)
     slack = (
         CLOCK_SLACK
         + _largest(values, figures.LATENCIES["lat", "max"])
-        + (2 / rate if rate else 0.0)
+        + (2 * jobs / rate if rate else 0.0)
     )
     spent = values.of(figures.IO_TIME) or math.inf
     own = _largest(values, figures.RUNTIME) + case.workload.ramp_seconds

@@ -20,20 +20,19 @@ from pvebench.errors import (
     ToolStuck,
 )
 from pvebench.log import log
-from pvebench.model.environment import Environment
 from pvebench.model.figures import BOOT_TIME, FAULT_TIME
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
-from pvebench.model.workload import Case, Conduct, Direction
+from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.companions import Companions, Team, of_all, with_bins
-from pvebench.runner.measure import Invalid, Measured, Window, check_identity, run_job
+from pvebench.runner.measure import Invalid, Measured, check_identity, run_job
 from pvebench.runner.operation_watch import Watch
-from pvebench.runner.outcome import Circumstances, HostRates, Result, judge, slopes
+from pvebench.runner.outcome import Circumstances, HostRates, Result, in_flight, judge, slopes
 from pvebench.runner.prepare import Evidence, Ready, Setup
 from pvebench.runner.steady import settle
-from pvebench.runner.window import condition_samples, network_samples, window_samples
+from pvebench.runner.window import Window, condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed
 
 Report = Callable[[Case, Phase, float], None]
@@ -88,11 +87,6 @@ UNCOUNTED: Final = (
 """Note on a run whose volume is on no device with counters."""
 
 
-def _no_host_rates(case: Case) -> HostRates:
-    del case
-    return {}
-
-
 class Runner:
     """Execution of cases on one site, one at a time, in the thread of its worker.
 
@@ -106,7 +100,7 @@ class Runner:
         self,
         site: Site,
         report: Report,
-        host_rates: Callable[[Case], HostRates] = _no_host_rates,
+        host_rates: Callable[[Case], HostRates] = lambda _: {},
         identities: IdentityRecords | None = None,
     ) -> None:
         self._site = site
@@ -129,12 +123,21 @@ class Runner:
         if case.workload.during:
             self._end_operation(result)
         # The wall clock may be set during the run, as soon after boot: the later reading counts.
-        finished = self._site.clock.now()
         lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
+        return self._ended(case, cycle, result, lasted)
+
+    def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
+        """Return a skipped run of `case` with the reason."""
+        result = Result(outcome=Outcome.SKIPPED, reason=reason)
+        return self._ended(case, cycle, result, timedelta())
+
+    def _ended(self, case: Case, cycle: str, result: Result, lasted: timedelta) -> Run:
+        """Return a run that ends now."""
+        finished = self._site.clock.now()
         return Run(
             uid=uuid.uuid4().hex,
             case=case,
-            environment=self._known_environment(),
+            environment=self._setup.environment or self._site.hypervisor.host_environment(),
             cycle=cycle,
             started=finished - lasted,
             finished=finished,
@@ -191,20 +194,6 @@ class Runner:
             result.evidence["error"] = traceback.format_exc()
             self._setup.mark_unverified()
         return result
-
-    def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
-        """Return a skipped run of `case` with the reason."""
-        now = self._site.clock.now()
-        return Run(
-            uid=uuid.uuid4().hex,
-            case=case,
-            environment=self._known_environment(),
-            cycle=cycle,
-            started=now,
-            finished=now,
-            outcome=Outcome.SKIPPED,
-            reason=reason,
-        )
 
     def renew(self) -> None:
         """End the VM, so that the next run uses the software installed by then.
@@ -315,6 +304,8 @@ class Runner:
                 disturb=disturb,
                 wait=watch.wait,
                 ended=watch.end,
+                depth=in_flight(case),
+                uncached=job.moves_data and Caveat.CACHE not in workload.caveats,
             ),
             report=lambda phase, seconds: self._report(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence, everyone),
@@ -363,9 +354,6 @@ class Runner:
         result.samples += judgement.samples
         if judgement.implausibilities:
             result.demote(Outcome.IMPLAUSIBLE, judgement.reason)
-
-    def _known_environment(self) -> Environment:
-        return self._setup.environment or self._site.hypervisor.host_environment()
 
 
 def _error_evidence(error: PvebenchError) -> dict[str, str]:

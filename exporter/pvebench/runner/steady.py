@@ -95,14 +95,11 @@ class Settled:
             return (
                 f"unknown whether steady after {self.seconds:.0f} s: no I/O counters for the volume"
             )
-        seen = (
-            ""
-            if self.found is None
-            else (
-                f": in the last window the rate has a range of {self.found.range_ratio:.0%} and "
-                f"a slope of {self.found.slope_ratio:+.0%} of its mean"
-            )
-        )
+        seen = ""
+        if self.found is not None:
+            spread, slope = self.found.range_ratio, self.found.slope_ratio
+            seen = f": in the last window the rate has a range of {spread:.0%} and a slope of "
+            seen += f"{slope:+.0%} of its mean"
         return f"not steady after {self.seconds:.0f} s{seen}; raise `limit` of `steady`"
 
 

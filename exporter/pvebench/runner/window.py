@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pvebench.model import figures
@@ -18,6 +18,51 @@ class Mark:
 
     host: HostSnapshot
     block: BlockCounters | None
+
+
+@dataclass(slots=True)
+class Activity:
+    """The tool's I/O as seen in QEMU's counters; host times in seconds.
+
+    Attributes:
+        quiet: start of the last look before its I/O.
+        marked: start of the measured window.
+        last: its last I/O, or without a counter of idle time, the end of the tool.
+        lag: maximum delay of the window's start after the end of the tool's ramp.
+    """
+
+    quiet: float
+    last: float
+    marked: float = 0.0
+    lag: float = 0.0
+
+    def samples(self) -> list[Sample]:
+        """Return the maximum length of the I/O, if any was seen, and the delay."""
+        if self.last <= self.quiet:
+            return []
+        length = figures.IO_TIME.sample(self.last - self.quiet)
+        return [length, figures.WINDOW_LAG.sample(self.lag)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Measured window within a longer job.
+
+    Attributes:
+        disturb: called when `QUIET_SHARE` of it is over.
+        wait: waits during the window; None: the clock does.
+        ended: called at its end, while the job may still run.
+        depth: maximum number of operations in flight.
+        uncached: whether QEMU sees all I/O of the job; otherwise pauses say nothing.
+    """
+
+    ramp_seconds: float
+    runtime_seconds: float
+    disturb: Callable[[], None] = lambda: None
+    wait: Callable[[float], None] | None = None
+    ended: Callable[[], None] = lambda: None
+    depth: int = 1
+    uncached: bool = True
 
 
 def window_samples(start: Mark, end: Mark) -> list[Sample]:

@@ -29,10 +29,15 @@ from pvebench.model.run import Sample
 from pvebench.model.scenario import Filesystem, Layout
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload
-from pvebench.runner.measure import Activity
 from pvebench.runner.reparse import restored_case
 from pvebench.runner.steady import Settled, Steadiness
-from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
+from pvebench.runner.window import (
+    Activity,
+    Mark,
+    condition_samples,
+    network_samples,
+    window_samples,
+)
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench.workloads import TOOLS, Parsed, Target

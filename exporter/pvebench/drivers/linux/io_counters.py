@@ -70,6 +70,7 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
         flush_operations=flushes,
         read_bytes=fields[2] * SECTOR,
         write_bytes=fields[6] * SECTOR,
+        latency_seconds=(fields[3] + fields[7]) / 1000,
     )
 
 

@@ -12,7 +12,7 @@ from pvebench.errors import HypervisorGone, SwitchFailed
 from pvebench.model.buses import BUSES
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.units import MIB
-from pvebench.model.volume import BlockCounters
+from pvebench.model.volume import QEMU_TIMES, BlockCounters
 
 # --- block nodes and devices of a `Disk`
 #
@@ -192,6 +192,7 @@ STATISTICS: Final = rows(
             rd_bytes=count,
             wr_bytes=count,
             unmap_operations_=count,
+            **{f"{key}_": count for key in QEMU_TIMES},
         ),
     )
 )

@@ -20,7 +20,7 @@ that comes or goes: faults strike by their number."""
 OPERATIONS, CONTAINERS, CLUSTERS = range(6, SEEDS, 8), range(1, SEEDS, 2), range(0, SEEDS, 8)
 ONLY = {
     "operation-without-journal": range(118, 119),
-    "vm-given-up-before-its-marker": range(25, 26),
+    "vm-given-up-before-its-marker": range(285, 286),
     "further-vm-without-journal": OPERATIONS,
     "clusters-further-vm-without-journal": CLUSTERS,
     "further-vm-taken-for-the-benchmark-vm": CLUSTERS,

@@ -248,7 +248,9 @@ def _each(names: str, shape: Shape) -> dict[str, Shape]:
 
 
 _COUNTERS: Final = _each(
-    "rd_operations wr_operations flush_operations rd_bytes wr_bytes unmap_operations_", number
+    "rd_operations wr_operations flush_operations rd_bytes wr_bytes unmap_operations_ "
+    "rd_total_time_ns_ wr_total_time_ns_ flush_total_time_ns_ idle_time_ns_",
+    number,
 )
 SHAPES: Final[Mapping[str, Shape]] = {
     # access rights, with an administrator's login: `init` and `setup`
