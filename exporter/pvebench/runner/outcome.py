@@ -24,6 +24,7 @@ from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.prepare import Evidence
 from pvebench.runner.steady import Settled, steadiness
 from pvebench.workloads import TOOLS, Parsed
+from pvebench.workloads.fio_job import writes_once
 
 # --- plausibility metrics and checks of a run's samples; formulas in docs/measurement.md
 
@@ -134,9 +135,12 @@ def _figures(case: Case, direction: Direction, values: Values) -> Figures:
 
 def in_flight(case: Case) -> int:
     """Return the maximum number of operations in flight, in all VMs."""
-    parameters = case.workload.parameters
-    each = int(parameters.get("iodepth", 1)) * int(parameters.get("numjobs", 1))
-    return each * case.workload.vms
+    return int(case.workload.parameters.get("iodepth", 1)) * _jobs(case)
+
+
+def _jobs(case: Case) -> int:
+    """Return the number of jobs in all VMs."""
+    return int(case.workload.parameters.get("numjobs", 1)) * case.workload.vms
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def _span(case: Case, direction: Direction, values: Values) -> _Span | None:
     if not (window and size and seconds):
         return None
     uncertain = in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size
-    return _Span(size, seconds, window, case.workload.runtime_seconds > 0, uncertain)
+    timed = case.workload.runtime_seconds > 0 and not writes_once(case.workload)
+    return _Span(size, seconds, window, timed, uncertain)
 
 
 def _moved(
@@ -278,12 +283,11 @@ def _clock(case: Case, values: Values) -> list[Implausibility]:
     A slow one increases the tool's rates; see `_against_qemu`. The host sees when operations end,
     which at a low rate of each job is long after the tool's start, and before its end.
     """
-    jobs = int(case.workload.parameters.get("numjobs", 1)) * case.workload.vms
     rate = sum((values.of(figures.IOPS, way) or 0.0) for way in case.workload.directions)
     slack = (
         CLOCK_SLACK
         + _largest(values, figures.LATENCIES["lat", "max"])
-        + (2 * jobs / rate if rate else 0.0)
+        + (2 * _jobs(case) / rate if rate else 0.0)
     )
     spent = values.of(figures.IO_TIME) or math.inf
     own = _largest(values, figures.RUNTIME) + case.workload.ramp_seconds
@@ -302,7 +306,9 @@ def _flush_share(case: Case, values: Values) -> tuple[list[Sample], list[Implaus
         return [], []
     share = (received / window) / (issued / seconds)
     judged = min(window, seconds) >= MIN_SECONDS
-    missing = judged and share * max(1.0, window / seconds) < MIN_SHARE
+    # A guest's kernel joins flushes of jobs that wait at the same time.
+    least = MIN_SHARE / _jobs(case)
+    missing = judged and share * max(1.0, window / seconds) < least
     text = f"QEMU received only {share:.0%} of the guest's flushes"
     failed = _if(missing, PlausibilityCheck.FLUSH_SHARE, text)
     return [FLUSH_SHARE.sample(share)], failed

@@ -163,6 +163,22 @@ def test_the_pauses_of_a_slow_rate_are_no_contradiction_of_the_clock() -> None:
     assert doubts(judge(a_case(), run(io_time=10.9), Circumstances())) == [PlausibilityCheck.CLOCK]
 
 
+def test_jobs_with_a_rate_pause_together() -> None:
+    slow = [replace(one, value=16.0) if one.metric == "iops" else one for one in run(io_time=11.1)]
+    case = a_case(numjobs=16, rate_iops=16)
+    assert PlausibilityCheck.CLOCK not in doubts(judge(case, slow, Circumstances()))
+
+
+def test_a_job_that_writes_each_block_once_is_compared_by_its_bytes() -> None:
+    """Its window is the time of the whole job, with the start of the tool."""
+    changes = {"runtime": 4.0, "window": 6.5, "qemu_bytes": 10 * RATE, "host_bytes": 10 * RATE}
+    changes |= {"iops": 2500.0, "bandwidth": 2.5 * RATE, "lat_mean": 0.0003}
+    samples = [replace(one, value=changes.get(one.metric, one.value)) for one in run(way=WRITE)]
+    found = judge(a_case("randwrite", touch="first"), samples, Circumstances())
+    assert doubts(found) == []
+    assert [s.value for s in found.samples if s.metric == "device_share"] == [1.0]
+
+
 def test_failed_operations_of_a_fault_are_no_contradiction() -> None:
     found = judge(a_case(fault="outage"), run(latency=0.009, io_time=9.0), Circumstances())
     assert doubts(found) == []

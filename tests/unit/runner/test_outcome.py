@@ -225,6 +225,16 @@ def test_flushes_that_qemu_never_saw_are_implausible() -> None:
     assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE]
 
 
+@pytest.mark.parametrize(("jobs", "seen", "doubted"), [(8, 2_690, False), (8, 500, True)])
+def test_a_guest_joins_flushes_of_jobs_that_wait_at_the_same_time(
+    jobs: int, seen: int, doubted: bool
+) -> None:
+    """As Linux does: 8 jobs on a disk whose flush takes 10 ms caused 26% of their syncs."""
+    case = a_case("randwrite", fsync=1, numjobs=jobs)
+    found = judge(case, synced(issued=10_000, seen=seen), Circumstances())
+    assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE] * doubted
+
+
 def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
     case = a_case("randwrite", fsync=1)
     longer = {"window": 25.0, "host_bytes": 4096e4}
