@@ -229,7 +229,12 @@ def _watch_window(
     if ended is None:
         start, ended = _end_of_ramp(site, guest, pid, window, activity, deadline)
         report(Phase.MEASURE, window.runtime_seconds)
-        end = _end_of_window(site, window, activity.marked)
+        wait = window.wait or site.clock.sleep
+        wait(activity.marked + QUIET_SHARE * window.runtime_seconds - site.clock.monotonic())
+        window.disturb()
+        wait(activity.marked + window.runtime_seconds - site.clock.monotonic())
+        end = _mark(site)
+        window.ended()
     else:
         start = end = _mark(site)  # without any I/O there is no window
     report(Phase.COLLECT, 0.0)
@@ -253,7 +258,8 @@ def _end_of_ramp(
 
     A tool ends its ramp with the first I/O after the planned time: later, if the storage stalls.
     """
-    clock, due = site.clock, activity.quiet + window.ramp_seconds
+    clock = site.clock
+    due = max(clock.monotonic(), activity.quiet + window.ramp_seconds)
     clock.sleep(due - clock.monotonic())
     planned = mark = _mark(site)
     at_planned = at = clock.monotonic()
@@ -266,19 +272,8 @@ def _end_of_ramp(
             activity.lag = max(at_planned - due, at - activity.marked)
             return mark, None
         mark, ended = after, None if looks % _LOOKS_PER_POLL else guest.poll(pid)
-    activity.marked, activity.lag = at_planned, max(0.0, at_planned - due)
+    activity.marked, activity.lag = at_planned, at_planned - due
     return planned, ended
-
-
-def _end_of_window(site: Site, window: Window, marked: float) -> Mark:
-    clock, wait = site.clock, window.wait or site.clock.sleep
-    disturbed = marked + QUIET_SHARE * window.runtime_seconds
-    wait(disturbed - clock.monotonic())
-    window.disturb()
-    wait(marked + window.runtime_seconds - clock.monotonic())
-    end = _mark(site)
-    window.ended()
-    return end
 
 
 def _watch_whole(

@@ -120,7 +120,6 @@ def judge(
 
 def _figures(case: Case, direction: Direction, values: Values) -> Figures:
     block = case.workload.parameters.get("bs")
-    timed = case.workload.runtime_seconds > 0
     return Figures(
         direction=str(direction),
         iops=values.of(figures.IOPS, direction),
@@ -129,7 +128,7 @@ def _figures(case: Case, direction: Direction, values: Values) -> Figures:
         size=values.of(figures.BYTES, direction),
         seconds=values.of(figures.RUNTIME, direction),
         seconds_step=TOOLS[case.workload.tool].seconds_step,
-        in_flight=in_flight(case) if timed else 0,
+        in_flight=in_flight(case) if case.workload.runtime_seconds > 0 else 0,
     )
 
 
@@ -284,11 +283,8 @@ def _clock(case: Case, values: Values) -> list[Implausibility]:
     which at a low rate of each job is long after the tool's start, and before its end.
     """
     rate = sum((values.of(figures.IOPS, way) or 0.0) for way in case.workload.directions)
-    slack = (
-        CLOCK_SLACK
-        + _largest(values, figures.LATENCIES["lat", "max"])
-        + (2 * _jobs(case) / rate if rate else 0.0)
-    )
+    pause = 2 * _jobs(case) / rate if rate else 0.0
+    slack = CLOCK_SLACK + _largest(values, figures.LATENCIES["lat", "max"]) + pause
     spent = values.of(figures.IO_TIME) or math.inf
     own = _largest(values, figures.RUNTIME) + case.workload.ramp_seconds
     text = f"the tool reports {own:.3g} s of I/O, the host saw {spent:.3g} s"
@@ -307,8 +303,7 @@ def _flush_share(case: Case, values: Values) -> tuple[list[Sample], list[Implaus
     share = (received / window) / (issued / seconds)
     judged = min(window, seconds) >= MIN_SECONDS
     # A guest's kernel joins flushes of jobs that wait at the same time.
-    least = MIN_SHARE / _jobs(case)
-    missing = judged and share * max(1.0, window / seconds) < least
+    missing = judged and share * max(1.0, window / seconds) < MIN_SHARE / _jobs(case)
     text = f"QEMU received only {share:.0%} of the guest's flushes"
     failed = _if(missing, PlausibilityCheck.FLUSH_SHARE, text)
     return [FLUSH_SHARE.sample(share)], failed

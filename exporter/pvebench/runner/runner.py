@@ -128,8 +128,7 @@ class Runner:
 
     def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
         """Return a skipped run of `case` with the reason."""
-        result = Result(outcome=Outcome.SKIPPED, reason=reason)
-        return self._ended(case, cycle, result, timedelta())
+        return self._ended(case, cycle, Result(Outcome.SKIPPED, reason), timedelta())
 
     def _ended(self, case: Case, cycle: str, result: Result, lasted: timedelta) -> Run:
         """Return a run that ends now."""

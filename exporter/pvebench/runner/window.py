@@ -38,10 +38,9 @@ class Activity:
 
     def samples(self) -> list[Sample]:
         """Return the maximum length of the I/O, if any was seen, and the delay."""
-        if self.last <= self.quiet:
-            return []
-        length = figures.IO_TIME.sample(self.last - self.quiet)
-        return [length, figures.WINDOW_LAG.sample(self.lag)]
+        length = self.last - self.quiet
+        both = [figures.IO_TIME.sample(length), figures.WINDOW_LAG.sample(self.lag)]
+        return both if length > 0 else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +83,12 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         moved = count - start.host.bytes.get(name, count + 1)
         if moved >= 0:
             samples.append(figures.HOST_BYTES.sample(moved, part=name))
-    switches = end.host.context_switches - start.host.context_switches
+    host = {
+        figures.HOST_CONTEXT_SWITCHES: (start.host.context_switches, end.host.context_switches),
+        figures.VM_EXITS: (start.host.vm_exits, end.host.vm_exits),
+    }
     # Zero means a counter that could not be read: every running host has switched contexts.
-    if start.host.context_switches and end.host.context_switches and switches >= 0:
-        samples.append(figures.HOST_CONTEXT_SWITCHES.sample(switches))
-    exits = end.host.vm_exits - start.host.vm_exits
-    if start.host.vm_exits and end.host.vm_exits and exits >= 0:
-        samples.append(figures.VM_EXITS.sample(exits))
+    samples += [figure.sample(now - was) for figure, (was, now) in host.items() if 0 < was <= now]
     samples += _pressures(start.host, end.host, seconds)
     return samples + _block_samples(start.block, end.block)
 
