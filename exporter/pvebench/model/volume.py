@@ -151,11 +151,11 @@ QEMU_TIMES: Final = ("rd_total_time_ns", "wr_total_time_ns", "flush_total_time_n
 class BlockCounters:
     """QEMU's counters of the test disk since it was attached."""
 
-    read_operations: int
-    write_operations: int
-    flush_operations: int
-    read_bytes: int
-    write_bytes: int
+    read_operations: int = 0
+    write_operations: int = 0
+    flush_operations: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
     unmap_operations: int = 0
     latency_seconds: float = 0.0
     """Sum of the latencies of all operations; 0 if unknown."""

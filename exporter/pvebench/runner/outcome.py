@@ -46,6 +46,7 @@ FASTER_THAN_LINK: Final = 1.02
 """Maximum ratio of bandwidth and link capacity: the ends of the window are not exact."""
 MIN_SECONDS: Final = 3.0
 """Minimum seconds of window and run: late readings of counters matter more in a short one."""
+PAGE_BYTES: Final = 4096
 MIN_BYTES: Final = 1 << 20
 """Minimum bytes for a check of the share that reached the device."""
 
@@ -215,7 +216,25 @@ def _device_share(
     counted = values.of(figures.QEMU_BYTES, part=str(direction))
     if counted:  # in the same window, so nothing of it is outside
         most = moved / counted + 2 * uncertain
+    most = min(most, _first_reads(case, values))
     return [sample, *_warm(case, direction, None if span.brief else most)], failed
+
+
+def _first_reads(case: Case, values: Values) -> float:
+    """Return the maximum share of random reads of data that the host's memory does not have yet.
+
+    Read-ahead adds bytes to those of the device, and would hide repeated reads.
+    """
+    scenario, parameters = case.scenario, case.workload.parameters
+    memory = scenario.disk.in_vm and not scenario.disk.cache.direct
+    if not memory or not str(parameters.get("rw")).startswith("rand"):
+        return math.inf
+    whole = scenario.layout.file_bytes or scenario.volume_bytes
+    area = (int(parameters.get("size") or 0) or whole) * case.workload.vms
+    pages = max(1.0, PAGE_BYTES / int(parameters["bs"])) / area
+    passes = pages * sum(values.of(figures.BYTES, way) or 0.0 for way in case.workload.directions)
+    ramp = passes * case.workload.ramp_seconds / (_largest(values, figures.RUNTIME) or 1.0)
+    return -math.exp(-ramp) * math.expm1(-passes) / passes if passes else 1.0
 
 
 def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sample]:

@@ -104,13 +104,11 @@ class Setup:
         if ready is None:
             ready = self._switch(scenario, report)
         evidence["host_cache"] = "passed by" if scenario.bypasses else str(scenario.host_cache)
-        evidence["effective"] = json.dumps(
-            dict(ready.attachment.effective), indent=1, sort_keys=True
-        )
+        effective = dict(ready.attachment.effective)
+        evidence["effective"] = json.dumps(effective, indent=1, sort_keys=True)
         evidence["hypervisor"] = ready.attachment.raw
         evidence["unverified"] = "\n".join(ready.attachment.unverified)
-        difference = mismatch(scenario, ready.attachment)
-        if difference:
+        if difference := mismatch(scenario, ready.attachment):
             raise Invalid(f"disk mismatch: {difference}")
         self._prepare(ready, report)
         return ready

@@ -167,18 +167,15 @@ class Runner:
                     result.written_bytes += self._companions.end()
         except Interrupted:
             raise
-        except (NoSpace, Busy) as error:
-            # Nothing was done. A lock of the VM ends without action, a full storage does not.
-            result.fail(Outcome.SKIPPED, error.reason)
-            result.retryable = error.retryable
-            result.evidence.update(_error_evidence(error))
         except Invalid as error:
             result.fail(Outcome.INVALID, str(error))
         except PvebenchError as error:
-            result.fail(Outcome.FAILED, error.reason)
+            # Nothing was done then. A lock of the VM ends without action, a full storage does not.
+            skipped = isinstance(error, NoSpace | Busy)
+            result.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
             result.retryable = error.retryable
             result.evidence.update(_error_evidence(error))
-            if isinstance(error, DriverError):
+            if isinstance(error, DriverError) and not skipped:
                 self._setup.mark_unverified()
         except OSError as error:
             # A failing disk under the volume is a result, not a reason to end the service.
@@ -277,10 +274,8 @@ class Runner:
     def _run_workload(self, case: Case, ready: Ready, result: Result, team: Team | None) -> Parsed:
         case = with_bins(case)
         workload, tool = case.workload, TOOLS[case.workload.tool]
-        if workload.directions:
-            result.samples += network_samples(
-                self._site.storages.networks.get(case.scenario.storage)
-            )
+        network = self._site.storages.networks.get(case.scenario.storage)
+        result.samples += network_samples(network if workload.directions else None)
         job = tool.job(workload, ready.target)
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
@@ -331,17 +326,12 @@ class Runner:
             in_vm = case.scenario.disk.in_vm  # without a VM there are no QEMU counters
             result.samples += [s for s in window if in_vm or not s.metric.startswith("qemu_")]
         known = self._site.storages.seen.get(case.scenario.storage, {})
-        result.samples += condition_samples(
-            case,
-            {**known, **ready.attachment.conditions, **measured.end.host.conditions},
-            local=ready.volume.local,
-        )
-        self._check_plausibility(case, ready, measured, result)
+        conditions = {**known, **ready.attachment.conditions, **measured.end.host.conditions}
+        result.samples += condition_samples(case, conditions, local=ready.volume.local)
+        self._judge(case, ready, measured, result)
         return parsed
 
-    def _check_plausibility(
-        self, case: Case, ready: Ready, measured: Measured, result: Result
-    ) -> None:
+    def _judge(self, case: Case, ready: Ready, measured: Measured, result: Result) -> None:
         circumstances = Circumstances(
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,

@@ -71,9 +71,7 @@ class ContainerDisk(LocalBackend):
         self._tools: ContainerTools | None = None
         self._device: Path | None = None
         self._held = -1
-        self._counted = BlockCounters(
-            read_operations=0, write_operations=0, flush_operations=0, read_bytes=0, write_bytes=0
-        )
+        self._counted = BlockCounters()
 
     @property
     def pid(self) -> int | None:

@@ -134,6 +134,14 @@ def test_reads_that_did_not_come_from_the_device_make_a_run_warm(cache: Cache) -
     assert warm(judge(a_case(cache=cache), run(device=1.0), Circumstances())) == []
 
 
+@pytest.mark.parametrize(("options", "cold"), [({"size": "40M"}, 0.53), ({"size": "800M"}, 0.97)])
+def test_read_ahead_does_not_hide_repeated_reads(options: dict[str, object], cold: float) -> None:
+    """As many bytes as were read came from the device, though 40 MB of 40 MiB were not all new."""
+    found = judge(a_case(cache=Cache.WRITEBACK, **options), run(), Circumstances())
+    assert warm(found) == ([(pytest.approx(1 - cold, abs=0.01), "")] if cold < 0.9 else [])
+    assert warm(judge(a_case(**options), run(), Circumstances())) == []
+
+
 def test_without_counters_of_the_device_the_warmth_of_a_cached_mode_is_unknown() -> None:
     cached = judge(a_case(cache=Cache.WRITEBACK), run(device=None), Circumstances())
     assert warm(cached) == [(1.0, UNKNOWN)]
@@ -170,7 +178,6 @@ def test_jobs_with_a_rate_pause_together() -> None:
 
 
 def test_a_job_that_writes_each_block_once_is_compared_by_its_bytes() -> None:
-    """Its window is the time of the whole job, with the start of the tool."""
     own = {"iops": 2500.0, "bandwidth": 2.5 * RATE, "lat_mean": 0.0003, "runtime": 4.0}
     changes = own | {"window": 6.5, "qemu_bytes": 10 * RATE, "host_bytes": 10 * RATE}
     samples = [replace(one, value=changes.get(one.metric, one.value)) for one in run(way=WRITE)]
