@@ -227,60 +227,30 @@ def test_a_link_from_a_change_shows_the_cases_of_that_change_and_no_other(
     assert len(slower) > 30
 
 
-def test_the_diskmark_view_has_four_rows_of_reads_and_writes(server: Prometheus) -> None:
-    expression = one_query("pvebench-diskmark", "MB/s")
-    found = results(server, "pvebench-diskmark", expression, every=False)
-    cells = [(entry["metric"]["test"], entry["metric"]["direction"]) for entry in found]
-    assert len(cells) == len(set(cells)) == 8
-
-
-def test_the_diskmark_view_shows_the_best_pass_of_the_day(server: Prometheus) -> None:
-    expression = one_query("pvebench-diskmark", "MB/s")
-    latest = expression.replace("max_over_time(", "(").replace("[1d]", "")
-    assert latest != expression
-    best, last = (
-        {
-            (entry["metric"]["test"], entry["metric"]["direction"]): float(entry["value"][1])
-            for entry in results(server, "pvebench-diskmark", text, every=False)
-        }
-        for text in (expression, latest)
-    )
-    assert best.keys() == last.keys()
-    assert all(best[cell] >= last[cell] for cell in last)
-    assert any(best[cell] > last[cell] for cell in last)
-
-
 def test_windows_has_columns_beside_those_of_the_same_configuration_with_linux(
     tmp_path: Path,
 ) -> None:
     """By promtool; of each system and direction, the best of three passes counts."""
-    series = []
-    of_row = 'rw="{}", block_size_bytes="{}", io_depth="8", jobs="{}"'
-    rows = [("a", "read", "read", 1 << 20, 1), ("a", "write", "write", 1 << 20, 1)]
-    for workload, direction, *options in [*rows, ("b", "read", "randread", 4096, 8)]:
-        labels = f'workload="{workload}", direction="{direction}"'
-        info = f"pvebench_workload_info{{{labels}, {of_row.format(*options)}}}"
-        series.append({"series": info, "values": "1x9"})
+    metric, values = "pvebench_bandwidth_bytes_per_second", {"scenario": "s.scsi", "held": "300"}
+    expression = substitute(one_query("pvebench-diskmark", "MB/s"), {"node": "n", **values})
+    series, samples = [], []
+    for test, workload, way, options in (
+        ("1  SEQ1M Q8T1", "a", "read", 'rw="read", block_size_bytes="1048576", jobs="1"'),
+        ("1  SEQ1M Q8T1", "a", "write", 'rw="write", block_size_bytes="1048576", jobs="1"'),
+        ("7  RND4K Q8T8", "b", "read", 'rw="randread", block_size_bytes="4096", jobs="8"'),
+    ):
+        labels = f'workload="{workload}", direction="{way}"'
+        series.append((f'pvebench_workload_info{{{labels}, {options}, io_depth="8"}}', "1x9"))
         for system, best in (("", 7_100), (".os-windows", 800), (".os-windows-else", 9_000)):
-            place = f'node="n", scenario="s.scsi{system}", {labels}'
-            values = f"{best - 5}e6 {best}e6 {best - 9}e6x7"
-            series.append(
-                {"series": f"pvebench_bandwidth_bytes_per_second{{{place}}}", "values": values}
-            )
-    expression = substitute(
-        one_query("pvebench-diskmark", "MB/s"), {"node": "n", "scenario": "s.scsi", "held": "300"}
-    )
-    samples = [
-        {"labels": f'{{test="{test}", direction="{prefix}{direction}"}}', "value": best}
-        for test, direction in (
-            *(("1  SEQ1M Q8T1", way) for way in ("read", "write")),
-            ("7  RND4K Q8T8", "read"),
-        )
-        for prefix, best in (("", 7_100), ("Windows ", 800))
-    ]
+            place = f'{metric}{{node="n", scenario="s.scsi{system}", {labels}}}'
+            series.append((place, f"{best - 5}e6 {best}e6 {best - 9}e6x7"))
+        for title, best in ((way, 7_100), (f"Windows {way}", 800)):
+            labels = f'{{test="{test}", direction="{title}"}}'
+            samples.append({"labels": labels, "value": best})
+    rows = [{"series": place, "values": passes} for place, passes in series]
     check = {"expr": expression, "eval_time": "5m", "exp_samples": samples}
-    test = {"interval": "1m", "input_series": series, "promql_expr_test": [check]}
-    (tmp_path / "test.yml").write_text(json.dumps({"tests": [test]}), "utf-8")
+    test_file = {"interval": "1m", "input_series": rows, "promql_expr_test": [check]}
+    (tmp_path / "test.yml").write_text(json.dumps({"tests": [test_file]}), "utf-8")
     command = ["promtool", "test", "rules", str(tmp_path / "test.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

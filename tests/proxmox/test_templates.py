@@ -16,20 +16,15 @@ import pytest
 from proxmox.test_interrupted_creation import PLACE, DyingApi, Killed, Waits, undo
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
-from pvebench.drivers import vm_lifecycle
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.setup.checks import Needs, inspect
 from pvebench.drivers.proxmox.vm import leftovers
-from pvebench.drivers.proxmox.vm.agent import AgentClient
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, clone_options, make_vm
-from pvebench.drivers.vm_lifecycle import GuestSystem
 from pvebench.errors import AccessDenied, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Bus
-from pvebench.model.guest import Guest
-from pvebench.model.ports import Clock
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Plug
 
 TEMPLATE = 700
@@ -185,26 +180,6 @@ def test_a_kept_clone_is_reused_only_for_its_template(site: Site) -> None:
     config = run(site, wanted)
     assert "vm-9000" in config["sata0"]
     assert site.node.content(site.node.volume(wanted)[0]) == "filled"
-
-
-def test_a_guest_with_another_system_gets_the_plain_client_of_the_agent(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(site)
-    clients: list[Guest] = []
-
-    def wrapped(client: Guest, clock: Clock, machine: Machine) -> Guest:
-        del clock
-        assert machine.template == TEMPLATE
-        clients.append(client)
-        return client
-
-    system = GuestSystem(guest=wrapped, min_memory=0, boot_seconds=1.0, if_silent="")
-    monkeypatch.setattr(vm_lifecycle, "GUEST_SYSTEMS", {"windows": system})
-    guest = site.node.boot(replace(GUEST, os="windows"))
-    assert clients == [guest]
-    assert type(guest) is AgentClient
-    assert guest.run(["/bin/echo", "ready"]).stdout == b"ready\n"
 
 
 # --- crashes and failures

@@ -6,7 +6,7 @@ import itertools
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,6 +71,9 @@ class Machine(Protocol):
 
 class CheapMachine:
     """No QEMU: slots are entries in a table, programs run in a directory of this machine."""
+
+    blocked: Collection[str] = ()
+    """Commands that the agent's configuration blocks."""
 
     def __init__(self, directory: Path, volumes: Any, *, qemu: Callable[[], str]) -> None:
         self._root = directory
@@ -156,20 +159,28 @@ class CheapMachine:
         ]
         return "".join(f"{name}:\n  thread_id=1\n" for name in names)
 
-    def agent(self, command: str, arguments: Mapping[str, Any]) -> Any:
+    def _refuse(self, command: str) -> None:
         if self.hung or self.agent_dead or self.full:
             raise AgentSilence
+        if command in self.blocked:
+            raise AgentRefusal(f"Command guest-{command} has been disabled")
+        if self.frozen and command in ("exec", "exec-status", "file-read", "file-write"):
+            raise AgentRefusal(
+                f"The command guest-{command} has been disabled: not allowed "
+                "while file systems are frozen"
+            )
+
+    def agent(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        self._refuse(command)
         match command:
             case "ping":
                 return {}
             case "info":  # as `agent.info` of the recordings
-                rows = [{"name": name, "enabled": True} for name in AGENT_COMMANDS]
+                rows = [
+                    {"name": name, "enabled": name.removeprefix("guest-") not in self.blocked}
+                    for name in AGENT_COMMANDS
+                ]
                 return {"version": "7.2.22", "supported_commands": rows}
-            case "exec" | "exec-status" | "file-read" | "file-write" if self.frozen:
-                raise AgentRefusal(
-                    f"The command guest-{command} has been disabled: not allowed "
-                    "while file systems are frozen"
-                )
             case "exec":
                 return {"pid": self._exec(arguments["command"], arguments["input"])}
             case "exec-status":

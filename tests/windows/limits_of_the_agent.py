@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.qemu.qmp import QemuGuest
 from pvebench.drivers.responses import CAPTURED
-from pvebench.errors import OutputUnreadable
+from pvebench.errors import OutputUnreadable, SwitchFailed
 from pvebench.model.units import MIB
+from pvebench_lab.windows import powershell
 from pvebench_lab.windows.windows_guest import COMMANDS, WindowsGuest
+from windows.conftest import PROGRAMS
+from windows.test_windows_guest import COMPLETE
 from windows.wine import WineAgent
 
 pytestmark = pytest.mark.lab
@@ -43,6 +48,19 @@ def test_an_output_beyond_16_mib_is_an_error_and_a_file_of_that_size_is_read(
     assert len(guest.read_file("C:/pvebench/cut")) == CAPTURED + MIB
 
 
-def test_the_agent_lists_each_command_that_a_guest_needs(guest: WindowsGuest) -> None:
-    commands = guest._client.commands()
-    assert {name: commands.get(name) for name in COMMANDS} == dict.fromkeys(COMMANDS, True)
+@pytest.mark.parametrize("command", ["guest-exec", "guest-file-write", "guest-info", "guest-ping"])
+def test_a_command_that_qemu_ga_conf_blocks_is_named_or_not_needed(
+    tmp_path: Path, command: str
+) -> None:
+    assert PROGRAMS is not None
+    agent = WineAgent(PROGRAMS, tmp_path, disk_bytes=MIB, options=["-b", command])
+    with closing(agent):
+        client = QemuGuest(agent.channel, SystemClock())
+        client.ping(timeout=60.0)
+        agent.answer(powershell.SYSTEM, {}, COMPLETE)
+        guest = WindowsGuest(client, SystemClock())
+        if command not in COMMANDS:
+            assert guest.facts()["windows_build"] == "20348.2700"
+            return
+        with pytest.raises(SwitchFailed, match=f"the agent's command {command}: allow it"):
+            guest.facts()

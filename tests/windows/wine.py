@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import tty
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,9 +42,12 @@ class WineAgent:
     Args:
         programs: directory of the built programs, with a prefix of Wine.
         place: directory for this agent's files.
+        options: of the agent.
     """
 
-    def __init__(self, programs: Path, place: Path, *, disk_bytes: int) -> None:
+    def __init__(
+        self, programs: Path, place: Path, *, disk_bytes: int, options: Sequence[str] = ()
+    ) -> None:
         self.socket = place / "agent.sock"
         self.prefix = place / "prefix"
         self.disk = place / "disk.img"
@@ -69,7 +72,7 @@ class WineAgent:
         threading.Thread(target=self._copy, daemon=True).start()
         with (place / "agent.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [WINE, r"C:\witness\qemu-ga.exe", "-m", "isa-serial", "-p", "COM2"],
+                [WINE, r"C:\witness\qemu-ga.exe", "-m", "isa-serial", "-p", "COM2", *options],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

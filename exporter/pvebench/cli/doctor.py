@@ -42,12 +42,7 @@ from pvebench.provision.grafana import DATASOURCE
 @verbose_option
 @settings_options
 @scale_option
-@click.option(
-    "--boot",
-    is_flag=True,
-    help="Also boot each guest from a new VM, clone or overlay, which is then removed, and check "
-    "what is installed in it; takes minutes.",
-)
+@click.option("--boot", is_flag=True, help="Also boot each guest once, in minutes, and check it.")
 @format_option()
 def check(form: str, scale: float, boot: bool, **options: Any) -> None:
     """Validate settings, packs, tools and disk space. Without --boot, nothing is changed."""

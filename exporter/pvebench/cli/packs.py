@@ -167,10 +167,6 @@ def _copy(name: str) -> None:
 
 SHOWN_OF_A_REASON: Final = 5
 """Excluded cases named per reason."""
-CLONE_NOTE: Final = (
-    "the time of its clone is not included: seconds if linked, else that of copying its disks; "
-    "`pvebench check` prints that of the last clone"
-)
 
 
 @click.command()
@@ -250,7 +246,8 @@ def _notes(cycle: Plan) -> list[tuple[str, str]]:
     """Return slug and note of each case with a note, and a note on each template."""
     notes = {case.slug: why_canceled(case) for case in cycle.cases}
     templates = {case.scenario.machine.template for case in cycle.cases} - {0}
-    notes |= {f"template {vmid}": CLONE_NOTE for vmid in templates}
+    clone = "its clone is not included: seconds if linked, else a copy; see `pvebench check`"
+    notes |= {f"template {vmid}": clone for vmid in templates}
     return [(slug, note) for slug, note in notes.items() if note]
 
 

@@ -17,7 +17,6 @@ from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.drivers.storages.directory import existing
 from pvebench.errors import Interrupted, NoSpace, NotWritable, PvebenchError
 from pvebench.model.ports import Site
-from pvebench.model.scenario import Machine
 from pvebench.model.units import count_text, show_bytes, show_seconds
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.workload import Case
@@ -90,43 +89,41 @@ def findings(
         yield from _booted(settings, guests, boot)
 
 
-Guests = Mapping[tuple[str, Machine], Sequence[Case]]
-"""(node, VM) -> its cases."""
-
-
-def _guests(planned: Sequence[Assignment]) -> Guests:
-    guests: dict[tuple[str, Machine], list[Case]] = {}
+def _guests(planned: Sequence[Assignment]) -> dict[str, list[Case]]:
+    """Return title of each VM -> its cases; a difference of VMs is in the title."""
+    guests: dict[str, list[Case]] = {}
     for case in (case for entry in planned for case in entry.matrix.cases):
+        machine = case.scenario.machine
+        origin = [f"{name} {text}" for name, text in machine.foreign.items() if name != "os"]
+        size = [show_bytes(machine.memory_bytes), count_text(machine.cpus, "CPU")]
+        details = ", ".join([*origin, *size, *([f"fio {machine.fio}"] if machine.fio else [])])
         if case.scenario.disk.in_vm:
-            guests.setdefault((case.scenario.node, case.scenario.machine), []).append(case)
+            title = f"guest {machine.os} on {case.scenario.node} ({details})"
+            guests.setdefault(title, []).append(case)
     return guests
 
 
-def _title(node: str, machine: Machine) -> str:
-    origin = [f"{name} {text}" for name, text in machine.foreign.items() if name != "os"]
-    details = ", ".join([*origin, show_bytes(machine.memory_bytes)])
-    return f"guest {machine.os} on {node} ({details})"
-
-
-def _unproved(settings: Settings, guests: Guests) -> Iterator[Finding]:
+def _unproved(settings: Settings, guests: Mapping[str, Sequence[Case]]) -> Iterator[Finding]:
     """Yield for each guest from the user's own VM whether a run has proved what is in it."""
     with stored_at(settings.state / "pvebench.db") as stored:
         measured = stored.oldest_good_runs() if stored else {}
-    for (node, machine), cases in guests.items():
-        if not machine.foreign:
+    for title, cases in guests.items():
+        if not cases[0].scenario.machine.foreign:
             continue
         proved = any(case.key in measured for case in cases)
         text = "proved by a run; to prove it again" if proved else "not proved yet"
         text += f", run `pvebench check --boot`: it starts a VM, about {_minutes(cases[0])}"
-        yield _title(node, machine), proved or None, text
+        yield title, proved or None, text
 
 
 def _minutes(case: Case) -> str:
-    time = show_seconds(boot_seconds(case))
-    return f"{time} and the time of a clone" if case.scenario.machine.template else time
+    clone = " and the time of a clone" if case.scenario.machine.template else ""
+    return f"{show_seconds(boot_seconds(case))}{clone}"
 
 
-def _booted(settings: Settings, guests: Guests, say: Callable[[str], None]) -> Iterator[Finding]:
+def _booted(
+    settings: Settings, guests: Mapping[str, Sequence[Case]], say: Callable[[str], None]
+) -> Iterator[Finding]:
     """Boot each guest once, as a run does, and yield what it has or lacks.
 
     Raises Interrupted, after the VM was removed. Others as `locked_store` and `shutdown`.
@@ -134,20 +131,18 @@ def _booted(settings: Settings, guests: Guests, say: Callable[[str], None]) -> I
     clock = engine_of(settings.driver).make_clock(endless=False)
     stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), clock.stop)
     with handle_signals(stop), locked_store(settings) as (state, store), ExitStack() as stack:
-        sites = make_sites(settings, state, store.journal, clock, say)
-        for site in sites:
+        sites = {s.node: s for s in make_sites(settings, state, store.journal, clock, say)}
+        for site in sites.values():
             stack.callback(site.hypervisor.shutdown)
-        on_node = {site.node: site for site in sites}
-        for (node, machine), (case, *_) in guests.items():
-            say(f"{_title(node, machine)}: booting, about {_minutes(case)}; Ctrl-C removes the VM")
-            yield _title(node, machine), *_boot(on_node[node], case)
+        for title, (case, *_) in guests.items():
+            say(f"{title}: booting, about {_minutes(case)}; Ctrl-C removes the VM")
+            yield title, *_boot(sites[case.scenario.node], case)
 
 
 def _boot(site: Site, case: Case) -> tuple[bool | None, str]:
     guards = GuardChain(site.guards)
     if hold := guards.enter(case):
         return None, f"not booted, as a run would wait now: {hold.reason}"
-    begun = site.clock.monotonic()
     try:
         facts = site.hypervisor.boot(case.scenario.machine).facts()
     except Interrupted:
@@ -156,10 +151,8 @@ def _boot(site: Site, case: Case) -> tuple[bool | None, str]:
         return False, str(error)
     finally:
         guards.leave(case)
-    boot = site.hypervisor.boot_seconds
-    before = show_seconds(site.clock.monotonic() - begun - boot)
     known = "".join(f", {name} {text}" for name, text in facts.items())
-    return True, f"VM ready in {before}, guest in {show_seconds(boot)}{known}"
+    return True, f"booted in {show_seconds(site.hypervisor.boot_seconds)}{known}"
 
 
 def _pack(fit: FittingCases) -> Finding:

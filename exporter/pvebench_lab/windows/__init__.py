@@ -12,6 +12,6 @@ WINDOWS: Final = GuestSystem(
     guest=lambda client, clock, machine: WindowsGuest(client, clock, fio=machine.fio),
     min_memory=2 * GIB,
     boot_seconds=120.0,
-    if_silent="boot the image by hand, run setup.ps1 and check.ps1, shut it down; see "
-    "docs/windows.md",
+    if_silent="boot the image by hand, run setup.ps1 and check.ps1, allow guest-ping in "
+    "qemu-ga.conf, shut it down; see docs/windows.md",
 )

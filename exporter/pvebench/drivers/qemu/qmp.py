@@ -226,10 +226,14 @@ class QemuGuest(Guest):
 
     def ping(self, *, timeout: float) -> None:
         """Wait for the agent's response. Raises GuestTimeout: none within `timeout` seconds."""
-        self._call("guest-ping", {}, timeout=timeout)
+        with contextlib.suppress(CommandRefused):  # a refusal is a response
+            self._call("guest-ping", {}, timeout=timeout)
 
     def commands(self) -> Mapping[str, bool]:
-        return enabled_commands(self._call("guest-info", {}))
+        try:
+            return enabled_commands(self._call("guest-info", {}))
+        except CommandRefused:
+            return {}
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         pid = self._exec(argv, stdin)

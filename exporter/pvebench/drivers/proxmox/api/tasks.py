@@ -217,11 +217,12 @@ def newest_task(api: Api, node: str, kind: str, vmid: str) -> str:
     return str(max(rows, key=start_of)["upid"]) if rows else ""
 
 
-def newest_seconds(api: Api, node: str, kind: str, vmid: int) -> int | None:
-    """Return the duration of the newest successful task of a type about a VM; None: unknown."""
+def newest_duration(api: Api, node: str, kind: str, vmid: int) -> str:
+    """Return how long the newest successful task of a type about a VM took, as text."""
     rows = [row for row in _listed(api, node, kind, vmid) if row.get("status") == "OK"]
     newest = max(rows, key=start_of, default={})
-    return int(newest["endtime"]) - int(newest["starttime"]) if "endtime" in newest else None
+    known = "endtime" in newest
+    return f"{newest['endtime'] - newest['starttime']} s" if known else "unknown, none is logged"
 
 
 def runs_task(api: Api, node: str, kind: str, vmid: str = "") -> bool:

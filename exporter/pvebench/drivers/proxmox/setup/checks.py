@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.api.privileges import (
     missing_rights,
     sees_scrubs,
 )
-from pvebench.drivers.proxmox.api.tasks import newest_seconds
+from pvebench.drivers.proxmox.api.tasks import newest_duration
 from pvebench.drivers.proxmox.cluster_access import storages_of
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
@@ -311,9 +311,8 @@ def _template(api: Api, place: VmPlace, vmid: int) -> Iterator[Finding]:
     faults = list(template.faults())
     faults += filter(None, (_why_off(rows, name, place) for name in sorted(template.storages)))
     kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
-    took = newest_seconds(api, place.node, CLONE, vmid)
-    time = "of unknown time until the first one" if took is None else f"the last in {took} s"
-    text = f"{kind} of {', '.join(template.disks.values())}, {time}"
+    took = newest_duration(api, place.node, CLONE, vmid)
+    text = f"{kind} of {', '.join(template.disks.values())}; time of the last one: {took}"
     yield f"template {vmid}", not faults, "; ".join(faults) or text
 
 
