@@ -354,7 +354,7 @@ def _missing(good: Mapping[str, Any], fio: str) -> Iterator[str]:
     met = {**good, "fio": good.get("fio") is True and bool(re.match(FIO_VERSION, fio))}
     for name, need in REQUIREMENTS.items():
         if met.get(name) is not True:
-            yield f"{need.what}: run `{need.remedy}`"
+            yield need.missing
 
 
 _ALLOW: Final = "allow it in qemu-ga.conf (block-rpcs, allow-rpcs)"
@@ -368,7 +368,8 @@ def _blocked(commands: Mapping[str, bool]) -> list[str]:
 def _lacking(lines: Sequence[str]) -> SwitchFailed:
     return SwitchFailed(
         "the Windows image lacks:\n    " + ";\n    ".join(lines),
-        next_step=f"boot the image, add them and shut it down; {DOCS}",
+        next_step="add them in the image, or in a full clone that replaces the template, and shut "
+        f"it down ($virtio: drive of the virtio-win disc, $here: of fio); {DOCS}",
     )
 
 
