@@ -215,13 +215,16 @@ def test_orphans_on_the_other_nodes_are_listed_and_the_check_of_a_node_needs_no_
         api.cluster.vms[vmid].config = {"description": description(mark)}
         api.cluster.pools["bench"].add(vmid)
     api.cluster.all_nodes["pve2"].online = False
+    api.faults.add("status", "GET", "/nodes/pve1/storage/thin/content", times=99, text="hangs")
     found = findings_of_check(granted, capsys)
     assert found["benchmark VMs"][1].startswith("VM 200 on pve1")
     assert found["storage local"][0]
+    assert found["storage fast"][0]
     assert run_cli(["cleanup", "--orphans", "--config", str(granted)]) == 0
     captured = capsys.readouterr()
     assert "VM 200 on pve1" in captured.out
     assert "vmid=201" in captured.err
+    assert "volumes not listed" in captured.err
 
 
 def test_a_storage_is_accepted_on_the_nodes_that_answer_and_the_others_are_named(
@@ -236,3 +239,8 @@ def test_a_storage_is_accepted_on_the_nodes_that_answer_and_the_others_are_named
     captured = capsys.readouterr()
     assert "pve1: not accepted: " in captured.out
     assert "pve2: nothing to accept" in captured.out
+    api.cluster.all_nodes["pve2"].online = False
+    assert run_cli(["plan", "--config", str(granted)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("on local, 100.0 GiB free") == 1
+    assert 'event="free space not checked" node=pve2' in captured.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -127,6 +128,15 @@ def test_a_wrong_code_makes_nothing_and_is_not_shown(
     assert "root@pam cannot log in: authentication failure" in said
     assert "118822" not in said
     assert api.cluster.access.acl == []
+
+
+@pytest.mark.parametrize("status", [500, 595, 596])
+def test_a_node_that_does_not_answer_is_named_and_the_others_are_used(
+    api: RunningApi, setup: Setup, capsys: Captured, status: int
+) -> None:
+    api.faults.add("status", "GET", "/nodes/pve2/storage", times=9, status=status, text="hangs")
+    assert setup() == 0
+    assert re.search("pve2 +GET /nodes/pve2/storage: .*hangs, not used", capsys.readouterr().out)
 
 
 def test_it_shows_what_the_cluster_has(api: RunningApi, setup: Setup, capsys: Captured) -> None:

@@ -52,6 +52,7 @@ from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, ServerGone
 from pvebench.guest.build import needs_build
 from pvebench.guest.image import GuestImage, load_image
+from pvebench.log import log
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.disk import Bus
 from pvebench.model.ports import (
@@ -391,14 +392,20 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
 
 
 def spaces(settings: ClusterSettings) -> dict[tuple[str, str], Space]:
-    """Return (node, storage) -> free space. Raises PvebenchError: unknown."""
+    """Return (node, storage) -> free space, where known. Raises PvebenchError: on no node."""
     cluster = section(settings)
-    found: dict[tuple[str, str], Space] = {}
+    spaces: dict[tuple[str, str], Space] = {}
     for node in nodes_of(settings):
         api = connect(cluster, node, SystemClock())
-        known = spaces_on(api, place_of(cluster, node), storages_of(cluster, node))
-        found |= {(node, name): space for name, space in known.items()}
-    return found
+        try:
+            known = spaces_on(api, place_of(cluster, node), storages_of(cluster, node))
+        except DriverError as error:
+            if node == nodes_of(settings)[-1] and not spaces:
+                raise
+            log.warning("free space not checked", node=node, reason=error.reason)
+            continue
+        spaces |= {(node, name): space for name, space in known.items()}
+    return spaces
 
 
 def _token_source(cluster: ProxmoxSettings) -> str:

@@ -27,15 +27,15 @@ from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, nodes_of,
 from pvebench.drivers.proxmox.vm.archives import remove_unrecorded
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
-from pvebench.drivers.proxmox.vm.drive import held_volumes
+from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
 from pvebench.drivers.proxmox.vm.leftovers import KEPT
 from pvebench.drivers.proxmox.vm.vm_state import (
     VmPlace,
-    named_volumes,
+    listed_volumes,
     node_time,
     refuse_without_rights,
 )
-from pvebench.errors import AccessDenied, NotOwned, PvebenchError, ServerGone
+from pvebench.errors import AccessDenied, DriverError, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds
 
@@ -95,7 +95,12 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
             continue
         mark = mark_of(config)
         if mark:
-            volumes = held_volumes(config) | named_volumes(api, node, vmid, mark)
+            volumes = held_volumes(config)
+            try:
+                listed = listed_volumes(api, node, vmid)
+                volumes |= {volid for volid in listed if belongs(volid, vmid, mark)}
+            except DriverError as error:
+                log.warning("volumes not listed", vmid=vmid, node=node, reason=error.reason)
             orphan = OrphanVm(
                 node=node,
                 vmid=vmid,

@@ -29,6 +29,7 @@ from pvebench.drivers.proxmox.vm.vm_create import free_ids
 from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
+from pvebench.log import log
 from pvebench.model.space import Space, SpaceNeed, lacking
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
@@ -227,8 +228,11 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     spaces = {name: space_of(rows[name], name, place.node) for name in others}
     for name, known in ids.items():
         space = space_of(rows[known], known, place.node, storages[name].min_free)
-        held = _held_already(api, place, known, marks)
-        spaces[name] = replace(space, free=space.free + held, held=held)
+        try:
+            held = _held_already(api, place, known, marks) if marks else 0
+            spaces[name] = replace(space, free=space.free + held, held=held)
+        except DriverError as error:
+            log.warning("free space not checked", storage=name, reason=error.reason)
     return spaces
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
 from pvebench.model.units import GIB
@@ -48,7 +49,7 @@ class StorageInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Version, nodes (name -> status) and storages of a cluster."""
+    """Version, nodes (name -> status, or why it cannot be read) and storages of a cluster."""
 
     version: tuple[int, ...]
     nodes: Mapping[str, str]
@@ -95,7 +96,12 @@ def survey(api: Api) -> ClusterInfo:
     nodes = {str(row["node"]): str(row.get("status")) for row in api.get("/nodes")}
     storages: dict[str, StorageInfo] = {}
     for node in sorted(name for name, status in nodes.items() if status == "online"):
-        for row in api.get(f"/nodes/{node}/storage", format=1):
+        try:
+            rows = api.get(f"/nodes/{node}/storage", format=1)
+        except (Rejected, ServerGone) as error:
+            nodes[node] = error.happened
+            continue
+        for row in rows:
             storage = storages.setdefault(str(row["storage"]), _storage_info(row))
             if int(row.get("active") or 0):
                 storage.nodes.append(node)

@@ -206,10 +206,6 @@ class BenchVm:
         self._seen = None
         return self.tasks.run(call, kind=kind, what=f"VM {self.vmid}: {what}", seconds=seconds)
 
-    def start(self) -> Ended:
-        """Power on; return the task's warnings. Raises as `change`."""
-        return self.await_start(self.begin_start())
-
     def begin_start(self) -> str:
         """Begin to power on; return the task. Raises as `change`."""
         self.recent_config()
@@ -218,7 +214,7 @@ class BenchVm:
         return self.tasks.begin(lambda: self._api.post(f"{self.path}/status/start"), kind="qmstart")
 
     def await_start(self, task: str) -> Ended:
-        """Wait for the end of the task of `begin_start`. Raises as `change`."""
+        """Wait for the end of the task of `begin_start`, with its warnings. Raises as `change`."""
         ended = self.tasks.wait(task, what=f"VM {self.vmid}: start", seconds=_POWER_SECONDS)
         self._may_start = False
         return ended

@@ -9,7 +9,6 @@ from typing import Any
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
-from pvebench.drivers.proxmox.vm.drive import belongs
 from pvebench.errors import AccessDenied
 from pvebench.model.ports import Clock
 
@@ -75,11 +74,6 @@ def node_time(api: Api, node: str, clock: Clock) -> float:
         return float(api.get(f"/nodes/{node}/time")["time"])
     except (AccessDenied, Rejected):
         return clock.now().timestamp()
-
-
-def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
-    """Return the volumes on all storages of the node whose names show that this VM owns them."""
-    return {volid for volid in listed_volumes(api, node, vmid) if belongs(volid, vmid, mark)}
 
 
 def active_storages(api: Api, node: str, content: str | None = None) -> list[str]:
