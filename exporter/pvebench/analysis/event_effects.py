@@ -87,8 +87,6 @@ def like_with_like(history: CaseHistory, at: float, until: float) -> CaseHistory
     history, split = history.before(until), history.split(at)
     times = history.times()
     known, after = times[max(0, split - MOST_BEFORE) : split], times[split:]
-    if not spread_out([*known, *after[:MOST_AFTER]]):
-        return history
     kept = like_hours(known, after)[:MOST_AFTER]
     if len(kept) == len(after):
         return history

@@ -109,25 +109,14 @@ Moved = tuple[CaseHistory, CaseStep, Sequence[CaseStep]]
 """A history, the step in question, and all steps of that history."""
 
 
-@dataclass(frozen=True, slots=True)
-class CameWith:
-    """Events that may have caused a change.
-
-    Attributes:
-        events: oldest first; never empty.
-        runs: runs between the first and the last of them, of the case with the most.
-    """
-
-    events: tuple[Event, ...]
-    runs: int
-
-
-def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) -> CameWith:
-    """Return which of the events near `event` may have caused the effect attributed to it.
+def came_with(
+    moved: Sequence[Moved], event: Event, changes: Sequence[Event]
+) -> tuple[list[Event], int]:
+    """Return the events that may have caused an effect, and the runs between first and last.
 
     Args:
         moved: cases of one metric that shifted together.
-        event: the event of the step; possibly a merged one.
+        event: that the effect is attributed to; possibly a merged one.
         changes: all changes of the environment, oldest first.
     """
     levelled = [
@@ -136,12 +125,11 @@ def came_with(moved: Sequence[Moved], event: Event, changes: Sequence[Event]) ->
     ]
     near = [change for change in changes if _is_near(change, event, levelled)]
     if len(near) < 2:
-        return CameWith((event,), 0)
+        return [event], 0
     odds = _odds(levelled, [change.time for change in near])
     likely = [change for change, own in zip(near, odds, strict=True) if own > max(odds) - LIKELY]
     first, last = likely[0].time, likely[-1].time
-    runs = max(history.runs_between(first, last) for history in levelled)
-    return CameWith(tuple(likely), runs)
+    return likely, max(history.runs_between(first, last) for history in levelled)
 
 
 def began(

@@ -68,27 +68,37 @@ def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) ->
         after: [cases, runs after].
         counts: [cases] number of actual runs in `after`; fewer increase the scale of the case.
     """
-    if before.shape[1] < FEW:
-        return _by_few(before, after, counts)
-    level, noise = references(before, window=min(WINDOW, before.shape[1]), least=LEAST)
-    # A block as long as half of the history would leave too few placebos.
-    block = min(after.shape[1], max(1, (before.shape[1] - LEAST) // 2))
-    mean, guard, scales = _placebos(before, level, noise, block)
-    shift, guarded = shifts(after[:, -block:], level[:, -1:], noise[:, -1:], block=block)
+    past = _many if before.shape[1] >= FEW else _few
+    level, noise, block, placebos, scales, degrees = past(before, after.shape[1])
+    shift, guarded = shifts(after[:, -block:], level, noise, block=block)
     wider = np.ones(len(before)) if counts is None else np.sqrt(block / np.minimum(counts, block))
     return Known(
         shift=shift[:, 0],
         guarded=agreed(shift, guarded)[:, 0],
         scale=scales[0] * wider,
         guarded_scale=scales[1] * wider,
-        placebos=mean,
-        guarded_placebos=guard,
-        degrees=mean.shape[1] / block + 2,
+        placebos=placebos[0],
+        guarded_placebos=placebos[1],
+        degrees=degrees,
     )
 
 
-def _by_few(before: Matrix, after: Matrix, counts: Matrix | None) -> Known:
-    """Return the shift of a history that is too short for placebos, with its noise as the scale.
+_PastShifts = tuple[Matrix, Matrix, int, tuple[Matrix, Matrix], tuple[Matrix, Matrix], float]
+"""Level and noise before the place, runs of a block, placebos and scales of both shifts, degrees
+of freedom."""
+
+
+def _many(before: Matrix, after: int) -> _PastShifts:
+    level, noise = references(before, window=min(WINDOW, before.shape[1]), least=LEAST)
+    # A block as long as half of the history would leave too few placebos.
+    block = min(after, max(1, (before.shape[1] - LEAST) // 2))
+    mean, guard, scales = _placebos(before, level, noise, block)
+    degrees = mean.shape[1] / block + 2
+    return level[:, -1:], noise[:, -1:], block, (mean, guard), scales, degrees
+
+
+def _few(before: Matrix, after: int) -> _PastShifts:
+    """Return what a history that is too short for placebos shows, with its noise as the scale.
 
     The noise of a case is shrunk towards the fleet's typical noise; the interval reflects the
     number of runs. Each run before is a placebo of the common shift of the host.
@@ -103,20 +113,10 @@ def _by_few(before: Matrix, after: Matrix, counts: Matrix | None) -> Known:
         variance = (degrees * variance + ALIKE * typical) / (degrees + ALIKE)
         degrees += ALIKE
     noise = np.sqrt(np.maximum(variance, TINY**2))
-    block = min(after.shape[1], BLOCKS[-1])
-    shift, guarded = shifts(after[:, -block:], level[:, -1:], noise[:, None], block=block)
-    wider = np.ones(cases) if counts is None else np.sqrt(block / np.minimum(counts, block))
+    block = min(after, BLOCKS[-1])
     root = float(np.sqrt(1 / block + 1 / runs))
-    placebos = rest * root * math.sqrt(runs / (runs - 1))
-    return Known(
-        shift=shift[:, 0],
-        guarded=agreed(shift, guarded)[:, 0],
-        scale=noise * root * wider,
-        guarded_scale=noise * root * wider,
-        placebos=placebos,
-        guarded_placebos=placebos,
-        degrees=degrees,
-    )
+    placebos, scale = rest * root * math.sqrt(runs / (runs - 1)), noise * root
+    return level[:, -1:], noise[:, None], block, (placebos, placebos), (scale, scale), degrees
 
 
 def _placebos(

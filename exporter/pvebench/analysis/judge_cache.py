@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
@@ -25,21 +24,12 @@ from pvebench.analysis.performance_index import Levels, levels_by_environment
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Seen:
-    """Cached scan of a history: its first run, number of runs, and the result."""
-
-    first: float
-    runs: int
-    levelled: tuple[tuple[float, float], ...]
-    found: Scanned
-
-
 class Memory:
     """Scans histories and judges events; repeats this only after new runs."""
 
     def __init__(self) -> None:
-        self._scans: dict[tuple[str, str], _Seen] = {}
+        # State and number of runs of each history at its latest scan, and the result.
+        self._scans: dict[tuple[str, str], tuple[object, int, Scanned]] = {}
         # By rung: state of the histories, and the combined result of this and the lower rungs.
         self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
         self._results: dict[tuple[str, str, str], tuple[object, Any]] = {}
@@ -49,21 +39,16 @@ class Memory:
 
         After a few new runs, only the end of the history is scanned.
         """
-        key = (history.figure.name, history.case)
-        seen = self._scans.get(key)
-        first, _ = _extent(history)
-        state = first, history.levelled
-        if seen is None or (seen.first, seen.levelled) != state or len(history.points) < seen.runs:
-            scanned = LevelScan(history.logs(), history.times()).detect()
-        elif seen.runs == len(history.points):
-            scanned = seen.found
-        else:
-            scanned = LevelScan(history.logs(), history.times()).detect(seen.found.steps, seen.runs)
-        self._scans[key] = _Seen(first, len(history.points), history.levelled, scanned)
-        doubts = [scanned.doubt] if scanned.doubt is not None else []
-        return [_step(step, history) for step in scanned.steps], [
-            _step(doubt, history) for doubt in doubts
-        ]
+        key, (first, runs) = (history.figure.name, history.case), _extent(history)
+        state, nothing = (first, history.levelled), Scanned((), None)
+        earlier, seen, scanned = self._scans.get(key, (state, 0, nothing))
+        if earlier != state or runs < seen:
+            seen, scanned = 0, nothing
+        if seen < runs:
+            scanned = LevelScan(history.logs(), history.times()).detect(scanned.steps, seen)
+        self._scans[key] = state, runs, scanned
+        steps = [_step(step, history) for step in scanned.steps]
+        return steps, [_step(scanned.doubt, history)] if scanned.doubt else []
 
     def kept(self, kind: str, history: CaseHistory, known: object, work: Callable[[], T]) -> T:
         """Return what `work` returns about a history; the cached one while its inputs are the same.

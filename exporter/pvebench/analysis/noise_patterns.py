@@ -184,8 +184,10 @@ def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
     """Return the indexes of runs in `after` that have enough runs before at a similar hour.
 
     Similar hours are at most one hour apart on the same kind of day. A few runs by day of a case
-    that mostly runs at night are not enough.
+    that mostly runs at night are not enough. All runs, if they are always at the same hours.
     """
+    if not spread_out([*before, *after]):
+        return np.arange(len(after))
     known = np.bincount(hours_of_week(before), minlength=48)[_adjacent(np.arange(48))].sum(axis=1)
     least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
     indexes: Places = np.flatnonzero(known[hours_of_week(after)] >= least)

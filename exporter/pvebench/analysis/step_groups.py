@@ -19,7 +19,7 @@ from pvebench.analysis.change import (
     known_issues,
 )
 from pvebench.analysis.event_effects import EventShift
-from pvebench.analysis.events import CameWith, Event, came_with
+from pvebench.analysis.events import Event, came_with
 from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.verdict import Verdict
 from pvebench.model.environment import KnownIssue, concerns
@@ -219,35 +219,34 @@ def _with_cause(
         for verdict, step in members
         if verdict.history.figure is figure
     ]
-    came = came_with(moved, event, environment_changes)
+    events, apart = came_with(moved, event, environment_changes)
     labels = [*{verdict.history.of: verdict.history.labels for verdict, _ in members}.values()]
     matches = known_issues(
         issues,
-        came.events[0].before,
-        came.events[-1].after,
+        events[0].before,
+        events[-1].after,
         {move.figure.name: move.effect for move in change.moves},
         labels,
     )
     return replace(
         change,
         # A change with a single event has that event's time.
-        begin=came.events[0].time if len(came.events) == 1 else change.begin,
-        came_with=_differences(came, {label.get("storage", "") for label in labels}),
-        events_apart=came.runs,
+        begin=events[0].time if len(events) == 1 else change.begin,
+        came_with=_differences(events, {label.get("storage", "") for label in labels}),
+        events_apart=apart,
         issues=matches,
     )
 
 
 def _differences(
-    came: CameWith, storages: Collection[str]
+    events: Sequence[Event], storages: Collection[str]
 ) -> tuple[tuple[FactDifference, ...], ...]:
     """Return the differences at each event, without options of other storages if it has others."""
-    events = [event.differences for event in came.events]
-    differences = [
-        tuple(difference for difference in event if concerns(difference.fact, storages))
+    own = [
+        tuple(known for known in event.differences if concerns(known.fact, storages))
         for event in events
     ]
-    return tuple(some or event for some, event in zip(differences, events, strict=True))
+    return tuple(some or event.differences for some, event in zip(own, events, strict=True))
 
 
 def _near(changed: Changed, events: Iterable[Event]) -> tuple[NearbyEvent, ...]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from pvebench.analysis.arrays import Matrix, Places, np
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.gradual_change import PARTS
 from pvebench.analysis.lasting_steps import SIDE, without_own_hours
-from pvebench.analysis.noise_patterns import like_hours, spread_out
+from pvebench.analysis.noise_patterns import like_hours
 from pvebench.analysis.slow_variation import usual_variation
 from pvebench.analysis.step_course import decisive_steps
 from pvebench.model.judged import Judged
@@ -66,17 +66,22 @@ WEEK_OF_RUNS: Final = 200
 
 
 class VerdictState(StrEnum):
-    """State of a verdict."""
+    """State of a verdict; those that need attention first."""
 
+    IMPLAUSIBLE_GAIN = "implausible"
+    SLOWER = "slower"
+    GRADUALLY_SLOWER = "gradually_slower"
+    POSSIBLY_SLOWER = "possibly_slower"
+    FASTER = "faster"
+    GRADUALLY_FASTER = "gradually_faster"
+    POSSIBLY_FASTER = "possibly_faster"
     INCONCLUSIVE = "inconclusive"
     UNCHANGED = "unchanged"
-    POSSIBLY_SLOWER = "possibly_slower"
-    SLOWER = "slower"
-    POSSIBLY_FASTER = "possibly_faster"
-    FASTER = "faster"
-    IMPLAUSIBLE_GAIN = "implausible"
-    GRADUALLY_SLOWER = "gradually_slower"
-    GRADUALLY_FASTER = "gradually_faster"
+
+    @property
+    def words(self) -> str:
+        """Its name for users."""
+        return self.replace("_", " ")
 
     @property
     def judged(self) -> bool:
@@ -91,18 +96,10 @@ class VerdictState(StrEnum):
     @property
     def code(self) -> int:
         """-2 slower, -1 possibly slower, 0 unchanged, 1 possibly faster, 2 faster."""
-        return _CODES.get(self, 0)
-
-
-_CODES: Final = {
-    VerdictState.SLOWER: -2,
-    VerdictState.GRADUALLY_SLOWER: -2,
-    VerdictState.POSSIBLY_SLOWER: -1,
-    VerdictState.POSSIBLY_FASTER: 1,
-    VerdictState.GRADUALLY_FASTER: 2,
-    VerdictState.FASTER: 2,
-    VerdictState.IMPLAUSIBLE_GAIN: 2,
-}
+        if self in {VerdictState.INCONCLUSIVE, VerdictState.UNCHANGED}:
+            return 0
+        size = 1 if self.startswith("possibly") else 2
+        return -size if self.endswith("slower") else size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +350,7 @@ def difference_of(
         base_end = begun = _begin_without_step(times, start, event)
     begin, now = max(start, base_end - SIDE), max(begun, len(logs) - SIDE)
     known = times[max(start, base_end - WEEK_OF_RUNS) : base_end]
-    after = now + alike(known, times[now:])
+    after = now + like_hours(known, times[now:])
     if recent:
         # A reported change has a size, even if few of its hours are known.
         begin = min(begin, max(0, base_end - LEAST_BASELINE))
@@ -381,8 +378,3 @@ def _from_everything(baseline: Matrix, present: Matrix) -> Difference:
     """Return the difference from the whole baseline, which slow variation makes less certain."""
     apart = difference(baseline, present)
     return apart.wider(SLOW * usual_variation(baseline))
-
-
-def alike(before: Sequence[float], after: Sequence[float]) -> Places:
-    """Return the indexes of runs in `after` at hours of the day that also occur before."""
-    return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))

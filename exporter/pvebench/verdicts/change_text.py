@@ -239,16 +239,8 @@ def cause_text(change: Change) -> str:
 
 def differences_text(different: Sequence[FactDifference]) -> str:
     """Return the new versions: `pve-qemu-kvm 9.2.0-2 and kernel 6.11.11-1-pve`."""
-    texts = [
-        f"{_FACTS.get(difference.fact, difference.fact)} {difference.after}"
-        if difference.after
-        else f"unknown {_FACTS.get(difference.fact, difference.fact)}"
-        for difference in different
-    ]
-    shown, more = texts[:LISTED], len(texts) - LISTED
-    if more > 0:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    names = [(_FACTS.get(known.fact, known.fact), known.after) for known in different]
+    return listed([f"{name} {after}" if after else f"unknown {name}" for name, after in names])
 
 
 def _details(change: Change, *, evidence: bool, name_nodes: bool) -> list[str]:

@@ -26,18 +26,7 @@ from pvebench.verdicts.outages import Outage, outages
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 """Most severe first."""
-ORDER: Final = (
-    VerdictState.IMPLAUSIBLE_GAIN,
-    VerdictState.SLOWER,
-    VerdictState.GRADUALLY_SLOWER,
-    VerdictState.POSSIBLY_SLOWER,
-    VerdictState.FASTER,
-    VerdictState.GRADUALLY_FASTER,
-    VerdictState.POSSIBLY_FASTER,
-    VerdictState.INCONCLUSIVE,
-    VerdictState.UNCHANGED,
-)
-"""Order in which verdicts are listed: those that need attention first."""
+_RANK: Final = {state: rank for rank, state in enumerate(VerdictState)}
 
 
 def changes_of(reports: Sequence[NodeReport]) -> tuple[Change, ...]:
@@ -100,7 +89,7 @@ class Verdicts:
     def verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts on all cases and metrics, those that need attention first."""
         verdicts = [verdict for report in self.reports for verdict in report.verdicts]
-        return tuple(sorted(verdicts, key=lambda one: (ORDER.index(one.state), -abs(one.effect))))
+        return tuple(sorted(verdicts, key=lambda one: (_RANK[one.state], -abs(one.effect))))
 
     def of_case(self, key: str) -> tuple[Verdict, ...]:
         """Return the verdicts on one case's metrics, those that need attention first."""
@@ -112,9 +101,7 @@ class Verdicts:
         Of several metrics in the same state the throughput represents the case.
         """
         confirmed = [verdict for verdict in self.verdicts if verdict.state.confirmed]
-        confirmed.sort(
-            key=lambda one: (ORDER.index(one.state), one.history.figure.name != "throughput")
-        )
+        confirmed.sort(key=lambda one: (_RANK[one.state], one.history.figure.name != "throughput"))
         # The first of each case wins, so the others go in before it.
         return {verdict.history.of: verdict for verdict in reversed(confirmed)}
 

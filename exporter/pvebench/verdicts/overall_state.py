@@ -63,18 +63,6 @@ def summary(change: Change) -> str:
 
 # --- All verdicts: state, headline, exit code.
 
-WORDS: Final = {
-    VerdictState.IMPLAUSIBLE_GAIN: "implausible",
-    VerdictState.SLOWER: "slower",
-    VerdictState.GRADUALLY_SLOWER: "gradually slower",
-    VerdictState.POSSIBLY_SLOWER: "possibly slower",
-    VerdictState.FASTER: "faster",
-    VerdictState.GRADUALLY_FASTER: "gradually faster",
-    VerdictState.POSSIBLY_FASTER: "possibly faster",
-    VerdictState.UNCHANGED: "unchanged",
-    VerdictState.INCONCLUSIVE: "inconclusive",
-}
-"""State -> its name for users."""
 Standing = Literal["regression", "ok", "partial", "inconclusive"]
 BRIEFLY: Final[dict[Standing, str]] = {
     "regression": "Regressions",
@@ -185,9 +173,9 @@ def _ruled_out(verdicts: Verdicts, kind: str) -> str:
 
 
 def counts_text(verdicts: Verdicts, *, without: VerdictState | None = None) -> str:
-    """Return the number of metrics per state: `12 unchanged, 3 possibly slower`."""
+    """Return the number of metrics per state: `3 possibly slower, 12 unchanged`."""
     counts = {state: count for state, count in verdicts.counts().items() if state is not without}
-    return ", ".join(f"{counts[state]} {word}" for state, word in WORDS.items() if state in counts)
+    return ", ".join(f"{counts[state]} {state.words}" for state in VerdictState if state in counts)
 
 
 def progress_lines(verdicts: Verdicts) -> Iterator[str]:
@@ -225,7 +213,7 @@ def verdict_row(verdict: Verdict) -> tuple[str, ...]:
         change = f"{verdict.ratio:+.1%}"
         low, high = (as_ratio(end, history.figure) for end in (verdict.low, verdict.high))
         interval = f"{low:+.1%} … {high:+.1%}"
-    word = WORDS[verdict.state]
+    word = verdict.state.words
     return (
         history.direction,
         history.figure.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pvebench.analysis.change import Change, FactDifference, Move, merge_nodes
-from pvebench.analysis.events import CameWith, Event
+from pvebench.analysis.events import Event
 from pvebench.analysis.step_groups import _differences
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts.change_text import sentence
@@ -89,9 +89,9 @@ def test_a_part_of_the_cases_is_not_called_everything() -> None:
 def test_an_option_of_another_storage_is_no_cause_beside_one_of_its_own() -> None:
     before = {"storage a sync": "standard", "storage b sync": "standard", "kernel": "6.8"}
     after = dict.fromkeys(before, "other")
-    both = CameWith((Event(time=1.0, before=before, after=after),), 0)
+    both = [Event(time=1.0, before=before, after=after)]
     (own,) = _differences(both, {"a"})
     assert [one.fact for one in own] == ["kernel", "storage a sync"]
-    others = CameWith((Event(time=1.0, before=before, after={**before, "storage b sync": ""}),), 0)
+    others = [Event(time=1.0, before=before, after={**before, "storage b sync": ""})]
     (only,) = _differences(others, {"a"})  # it happened then, and there is no other cause
     assert [one.fact for one in only] == ["storage b sync"]
