@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import Snapshot
+from pvebench.store.current import PlannedCase
 from testing.simulations import Simulation
 
 
 def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
     view = simulation.results.now
+    planned = [
+        PlannedCase(key=key, definition=record.definition, every_seconds=300.0)
+        for key, record in view.cases.items()
+    ]
     values: dict[str, object] = {
         "now": simulation.world.clock.now(),
         "records": list(view.cases.values()),
-        "episodes": view.periods,
-        "intervals": dict.fromkeys(view.cases, 300.0),
-        "totals": view.totals,
-        "simulated": True,
+        "view": replace(view, planned={case.key: case for case in planned}, simulated=True),
     }
     return Snapshot(**(values | changes))  # type: ignore[arg-type] # by name
 

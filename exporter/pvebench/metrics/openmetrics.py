@@ -121,7 +121,7 @@ def write_past(
         view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=settings.wall
     )
     # The history may have nodes that the current packs no longer name.
-    snapshot = replace(present, episodes=view.periods)
+    snapshot = replace(present, view=view)
     runs = histories(results) if cases is None else cases
     current = frozenset(view.current().values())
     file.writelines(past_text(runs, snapshot, window, current=current))
@@ -221,7 +221,7 @@ def _case_families(record: CaseRecord, snapshot: Snapshot) -> Families:
     moment = Snapshot(
         now=record.last.finished,
         records=[record],
-        intervals=snapshot.intervals,
+        view=snapshot.view,
         max_age_seconds=snapshot.max_age_seconds,
     )
     for collect in CASE_COLLECTORS.values():
@@ -234,16 +234,16 @@ def _note_summary(
 ) -> None:
     """Add the environments in order, and the definitions of scenarios and workloads."""
     shown: set[Key] = set()
-    moments = sorted({episode.started for episode in snapshot.episodes})
+    moments = sorted({episode.started for episode in snapshot.view.periods})
     begun = [moment for moment in moments if moment.timestamp() < window.end]
     first = max((start for start in begun if start.timestamp() <= window.start), default=None)
     for moment in [start for start in begun if first is None or start >= first]:
         periods = [
             replace(episode, finished=min(episode.finished, max(moment, episode.started)))
-            for episode in snapshot.episodes
+            for episode in snapshot.view.periods
             if episode.started <= moment
         ]
-        then = Snapshot(now=moment, records=[], episodes=periods, simulated=snapshot.simulated)
+        then = Snapshot(now=moment, records=[], view=replace(snapshot.view, periods=periods))
         families = Families()
         collect_environments(then, families)
         shown = past.note(moment.timestamp(), [families], shown)

@@ -40,17 +40,17 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
     A recurring environment is represented by its latest period: one series has only one start.
     """
     by_node: dict[str, list[EnvironmentPeriod]] = {}
-    for episode in snapshot.episodes:
+    for episode in snapshot.view.periods:
         by_node.setdefault(episode.node, []).append(episode)
     for episodes in by_node.values():
         latest = {episode.environment: episode for episode in episodes[-EPISODES_SHOWN:]}
         for episode in latest.values():
-            labels = _environment_labels(episode, simulated=snapshot.simulated)
+            labels = _environment_labels(episode, simulated=snapshot.view.simulated)
             families.add(catalog.ENVIRONMENT_START, labels, episode.started.timestamp())
             families.add(catalog.ENVIRONMENT_END, labels, episode.finished.timestamp())
         for labels in _changes(episodes):
             families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
-        newest = _environment_labels(episodes[-1], simulated=snapshot.simulated)
+        newest = _environment_labels(episodes[-1], simulated=snapshot.view.simulated)
         families.add(catalog.ENVIRONMENT_INFO, newest, 1)
         families.add(catalog.NODE_INFO, newest, 1)
 
@@ -102,9 +102,9 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
     """Add the rank of each configuration and its gap to the fastest one."""
     definitions = {record.key: record.last.definition for record in shown(snapshot) if record.good}
-    emulated = emulated_in(snapshot.episodes)
-    for ranking in contests(definitions, snapshot.trends, emulated, snapshot.durability):
-        _add(ranking, snapshot.durability, families)
+    view, known = snapshot.view, snapshot.view.durability
+    for ranking in contests(definitions, view.trends, emulated_in(view.periods), known):
+        _add(ranking, known, families)
 
 
 def _add(ranking: Ranking, known: Known, families: Families) -> None:
@@ -192,9 +192,9 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
             families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
         for sample in figures.IMPLAUSIBILITY.of(last.samples):
             families.add(catalog.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
-        interval = snapshot.intervals.get(last.case_key)
-        if interval is not None:
-            families.add(catalog.SCHEDULE_INTERVAL, labels, interval)
+        planned = snapshot.view.planned.get(last.case_key)
+        if planned is not None:
+            families.add(catalog.SCHEDULE_INTERVAL, labels, planned.every_seconds)
 
 
 def collect_info(snapshot: Snapshot, families: Families) -> None:
@@ -244,11 +244,11 @@ def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
 
 def collect_totals(snapshot: Snapshot, families: Families) -> None:
     """Add the counters of the whole history."""
-    families.add(catalog.RESULTS, {}, snapshot.totals.runs)
-    for (node, storage, direction), count in snapshot.totals.bytes.items():
+    families.add(catalog.RESULTS, {}, snapshot.view.totals.runs)
+    for (node, storage, direction), count in snapshot.view.totals.bytes.items():
         labels = {"node": node, "storage": storage, "direction": direction}
         families.add(catalog.MOVED_BYTES, labels, count)
-    for (node, tier), cycles in snapshot.totals.cycles.items():
+    for (node, tier), cycles in snapshot.view.totals.cycles.items():
         families.add(catalog.CYCLES, {"node": node, "tier": tier}, cycles)
 
 
@@ -271,7 +271,7 @@ DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
 def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) -> None:
     """Add a look at each upgraded node, as `pvebench gate` prints it."""
     cases = {record.key: record.last.definition for record in snapshot.records}
-    for result in looks(verdicts, cases, snapshot.episodes, snapshot.now):
+    for result in looks(verdicts, cases, snapshot.view.periods, snapshot.now):
         labels = {"node": result.canary}
         families.add(catalog.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
         for group in result.groups:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,11 +11,9 @@ from pvebench.config.settings import WallSettings
 from pvebench.metrics import catalog
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
-from pvebench.model.durability import Known
-from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import DAY
-from pvebench.store.current import Trend, View
-from pvebench.store.records import CaseRecord, Totals
+from pvebench.store.current import View
+from pvebench.store.records import CaseRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,24 +22,16 @@ class Snapshot:
 
     Attributes:
         records: state of each case that may be shown.
-        intervals: case key -> seconds between its runs; only cases of the current packs.
-        episodes: environment periods of the shown nodes, ordered by their start.
+        view: everything else; its periods are those of the shown nodes.
         max_age_seconds: results older than this at `now` are not shown.
         wall: slots of the wall dashboard; empty: selected from the results.
-        trends: case key -> latest points of its main metric.
-        durability: measured by `pvebench durability`.
     """
 
     now: datetime
     records: Sequence[CaseRecord]
-    episodes: Sequence[EnvironmentPeriod] = ()
-    intervals: Mapping[str, float] = field(default_factory=dict)
-    totals: Totals = field(default_factory=Totals)
+    view: View = field(default_factory=View)
     max_age_seconds: float = 14 * DAY
-    simulated: bool = False
     wall: Sequence[WallSettings] = ()
-    trends: Mapping[str, Trend] = field(default_factory=dict)
-    durability: Known = field(default_factory=Known)
 
 
 def snapshot_of(
@@ -52,14 +42,9 @@ def snapshot_of(
     return Snapshot(
         now=now,
         records=[view.cases[key] for key in view.planned if key in view.cases],
-        episodes=[episode for episode in view.periods if episode.node in nodes],
-        intervals={key: planned.every_seconds for key, planned in view.planned.items()},
-        totals=view.totals,
+        view=replace(view, periods=[period for period in view.periods if period.node in nodes]),
         max_age_seconds=max_age_seconds,
-        simulated=view.simulated,
         wall=wall,
-        trends=view.trends,
-        durability=view.durability,
     )
 
 

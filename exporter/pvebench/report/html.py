@@ -112,21 +112,11 @@ MEGABYTE: Final = 1_000_000
 """Unit of CrystalDiskMark: multiples of 1000."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileLine:
-    """One load on one configuration in MB/s; None: not measured."""
-
-    name: str
-    scenario: str
-    passes: int
-    read_best: float | None = None
-    read_median: float | None = None
-    write_best: float | None = None
-    write_median: float | None = None
+_SPEEDS: Final = ("read_best", "read_median", "write_best", "write_median")
 
 
-def profile(rows: Iterable[ResultRow]) -> list[ProfileLine]:
-    """Return the lines of the rows with titles such as `SEQ1M Q8T1`."""
+def profile(rows: Iterable[ResultRow]) -> list[SimpleNamespace]:
+    """Return the lines of the rows with titles such as `SEQ1M Q8T1`; None: not measured."""
     speeds: dict[tuple[str, str], dict[str, float]] = {}
     passes: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -141,10 +131,13 @@ def profile(rows: Iterable[ResultRow]) -> list[ProfileLine]:
                 speeds.setdefault(key, {})[f"{direction}_{which}"] = speed
     ordered = sorted(speeds, key=lambda key: (key[0], _rank(key[1])))
     return [
-        ProfileLine(
-            name=title, scenario=scenario, passes=passes[scenario, title], **speeds[scenario, title]
+        SimpleNamespace(
+            name=key[1],
+            scenario=key[0],
+            passes=passes[key],
+            **{name: speeds[key].get(name) for name in _SPEEDS},
         )
-        for scenario, title in ordered
+        for key in ordered
     ]
 
 

@@ -166,7 +166,7 @@ def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int |
         SimpleNamespace(key=key, good=True, last=SimpleNamespace(definition=one, finished=START))
         for key, one in cases.items()
     ]
-    collect_settings(Snapshot(now=START, records=records, trends=view.trends), families)
+    collect_settings(Snapshot(now=START, records=records, view=view), families)
     (info,) = [
         sample.labels
         for family in families_of(families)

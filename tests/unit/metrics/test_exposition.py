@@ -376,7 +376,8 @@ def test_only_cases_of_the_present_packs_are_shown(simulation: Simulation) -> No
     view = replace(simulation.results.now, planned={key: planned, "untried": planned})
     shown = metrics.snapshot_of(view, now=simulation.world.clock.now(), max_age_seconds=60.0)
     assert [one.key for one in shown.records] == [key]
-    assert shown.intervals == {key: 60.0, "untried": 60.0}
+    planned = {name: case.every_seconds for name, case in shown.view.planned.items()}
+    assert planned == {key: 60.0, "untried": 60.0}
 
 
 @pytest.fixture
@@ -485,7 +486,8 @@ def test_a_case_that_means_something_else_now_is_reported_by_its_next_result(
 
 def test_an_older_reading_never_replaces_a_newer_one(simulation: Simulation) -> None:
     newest = snapshot_of(simulation)
-    older = replace(newest, totals=replace(newest.totals, runs=1))
+    totals = replace(newest.view.totals, runs=1)
+    older = replace(newest, view=replace(newest.view, totals=totals))
     begun, go_on = threading.Event(), threading.Event()
 
     def source() -> Snapshot:
@@ -505,4 +507,4 @@ def test_an_older_reading_never_replaces_a_newer_one(simulation: Simulation) -> 
     go_on.set()
     slow.join()
     quick.join()
-    assert f"pvebench_results {float(newest.totals.runs)}" in page.render()[0].decode()
+    assert f"pvebench_results {float(newest.view.totals.runs)}" in page.render()[0].decode()

@@ -106,8 +106,7 @@ def test_all_outputs_have_the_same_answer(
     raw = replace(DURABLE, node="lab", configuration="raw.none", torn=1)
     store.record_durability(raw)
     results = Results(store)
-    known = {"durability": results.now.durability, "trends": results.now.trends}
-    page = Page(lambda: snapshot_of(simulation, **known), live={})
+    page = Page(lambda: snapshot_of(simulation, view=results.now), live={})
     page.judged(Verdicts())
     ranks = {
         (sample.labels["scenario"], sample.labels["workload"]): sample.labels

@@ -96,9 +96,7 @@ def test_a_pass_that_was_not_good_has_no_value(simulation: Simulation) -> None:
 def test_the_ratio_of_the_last_run_to_its_first_pass_is_a_metric(simulation: Simulation) -> None:
     store = simulation.store
     records = [record for key in store.cases() if (record := store.cases().get(key)) is not None]
-    snapshot = Snapshot(
-        now=simulation.world.clock.now(), records=records, intervals={}, totals=store.totals()
-    )
+    snapshot = Snapshot(now=simulation.world.clock.now(), records=records)
     families = Families()
     collect_results(snapshot, families)
     (family,) = (one for one in families_of(families) if one.name == "pvebench_pass_to_first_ratio")

@@ -143,9 +143,8 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
     run(simulation, 1)
     families = Families()
     collect_scheduler([simulation.worker.status], families)
-    snapshot = Snapshot(
-        now=simulation.world.clock.now(), records=[], episodes=simulation.results.now.periods
-    )
+    view = simulation.results.now
+    snapshot = Snapshot(now=simulation.world.clock.now(), records=[], view=view)
     collect_environments(snapshot, families)
     found = {family.name: family.samples for family in families_of(families)}
     (pending,) = found["pvebench_environment_pending_info"]

@@ -243,7 +243,7 @@ def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: St
         ("6.8", 4),
     ]
     families = Families()
-    collect_environments(Snapshot(now=START, records=[], episodes=results.now.periods), families)
+    collect_environments(Snapshot(now=START, records=[], view=results.now), families)
     found = {family.name: family.samples for family in families_of(families)}
     changes = found["pvebench_environment_change_info"]
     assert [(one.labels["before"], one.labels["after"]) for one in changes] == [
