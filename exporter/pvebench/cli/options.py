@@ -307,13 +307,10 @@ def pack_file(pack: Path, config: Path | None = None) -> Path:
 
 
 def nearest_pack(pack: Path, config: Path | None = None) -> Path | None:
-    """Return a path unchanged, and for a name the pack's file; None: there is none.
+    """As `find_pack`; the directory of the settings is searched before the working directory."""
+    from pvebench.config import find_pack  # noqa: PLC0415 # see above
 
-    The directory of the settings is searched before the working directory.
-    """
-    from pvebench.config import find_pack, is_pack_name  # noqa: PLC0415 # see above
-
-    return find_pack(str(pack), _directories(config), config) if is_pack_name(pack) else pack
+    return find_pack(pack, _directories(config), config)
 
 
 def _directories(config: Path | None) -> list[Path]:

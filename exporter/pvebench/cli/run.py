@@ -12,16 +12,16 @@ from pvebench.cli.options import (
     scale_option,
     selection_options,
     settings_options,
+    together,
     verbose_option,
     web_options,
 )
 
+_measuring_options = together(selection_options, scale_option, settings_options, verbose_option)
+
 
 @click.command()
-@verbose_option
-@settings_options
-@scale_option
-@selection_options
+@_measuring_options
 @click.option(
     "--cycles", type=click.IntRange(min=1), default=1, show_default=True, help="Number of cycles."
 )
@@ -33,10 +33,7 @@ def run(cycles: int, **options: Any) -> None:
 
 
 @click.command()
-@verbose_option
-@settings_options
-@scale_option
-@selection_options
+@_measuring_options
 @web_options
 @listen_options()
 @click.option(

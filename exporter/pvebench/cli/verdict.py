@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from pvebench.analysis.verdict import Verdict
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options, together
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
@@ -228,31 +228,28 @@ def baseline() -> None:
     """Manage baselines. An upgrade does not change a baseline; these commands do."""
 
 
-_only = click.option(
-    "--only",
-    "cases",
-    metavar="GLOB",
-    help="Cases with a matching scenario, workload or scenario/workload.",
+_decision_options = together(
+    click.option("--reason", required=True, help="Reason, stored and shown with the change."),
+    click.option("--all", "every", is_flag=True, help="All cases."),
+    click.option(
+        "--only",
+        "cases",
+        metavar="GLOB",
+        help="Cases with a matching scenario, workload or scenario/workload.",
+    ),
+    settings_options,
 )
-_all = click.option("--all", "every", is_flag=True, help="All cases.")
-_reason = click.option("--reason", required=True, help="Reason, stored and shown with the change.")
 
 
 @baseline.command()
-@settings_options
-@_only
-@_all
-@_reason
+@_decision_options
 def accept(**options: Any) -> None:
     """Accept the current level. Known changes stop alerting and stay visible."""
     _decide("accept", **options)
 
 
 @baseline.command()
-@settings_options
-@_only
-@_all
-@_reason
+@_decision_options
 def reset(**options: Any) -> None:
     """Ignore earlier runs. The history of the cases starts again with the next run."""
     _decide("reset", **options)

@@ -48,14 +48,17 @@ def shipped_packs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped("scenarios").glob("*.yaml"))}
 
 
-def find_pack(name: str, directories: Sequence[Path], settings: Path | None = None) -> Path | None:
-    """Return the file of the pack `name` in the first matching directory, else the shipped file.
+def find_pack(pack: Path, directories: Sequence[Path], settings: Path | None = None) -> Path | None:
+    """Return a path unchanged; for a name the file in the first directory, else the shipped file.
 
     The settings file is no pack, whatever its name.
 
     A file of this name without `.yaml` comes last. Other file types, such as a pipe or a dangling
     link, are returned too: the error of reading them is more precise.
     """
+    if not is_pack_name(pack):
+        return pack
+    name = str(pack)
     nearest = [directory / f"{name}.yaml" for directory in directories]
     own = shipped_packs().get(name)
     literal = [directory / name for directory in directories]

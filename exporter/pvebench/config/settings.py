@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from pvebench.config.document import message_of, read_document, validate
-from pvebench.config.pack import find_pack, is_pack_name
+from pvebench.config.pack import find_pack
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
@@ -317,9 +317,10 @@ def load_settings(path: Path | None) -> Settings:
 def _resolve_pack(pack: Path, settings: Path) -> Path:
     """Return a pack's file, which may be missing: only commands that read it report that."""
     base = settings.parent
-    if not is_pack_name(pack):
-        return base / pack
-    return find_pack(str(pack), [base], settings) or base / f"{pack}.yaml"
+    file = find_pack(pack, [base], settings)
+    if file is None:
+        return base / f"{pack}.yaml"
+    return base / pack if file == pack else file
 
 
 def _resolve_paths(value: Any, base: Path) -> Any:

@@ -159,13 +159,9 @@ def show_seconds(seconds: float) -> str:
 def show_span(seconds: float) -> str:
     """Format a duration in seconds in its largest unit: `12 s`, `3 min`, `5 h`, `2 days`."""
     whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 2 * DAY:
-        return f"{whole // 3600} h"
-    return f"{round(whole / DAY)} days"
+    if whole >= 2 * DAY:
+        return f"{round(whole / DAY)} days"
+    return " ".join(show_seconds(whole).split()[:2])
 
 
 def show_latency(seconds: float) -> str:

@@ -38,16 +38,6 @@ PHASES: Final[dict[Phase, str]] = {
 }
 
 
-def state_text(state: State) -> str:
-    """Return the display text of a state."""
-    return STATES[state]
-
-
-def phase_text(phase: Phase) -> str:
-    """Return the display text of a phase."""
-    return PHASES[phase]
-
-
 def outcome_text(outcome: Outcome) -> str:
     """Return the display text of an outcome, such as `not steady`."""
     return outcome.value.replace("_", " ")

@@ -267,7 +267,7 @@ class CycleSelector:
         for case in assignment.matrix.cases:
             rounds = self._burst_rounds(pack.tier, case)
             due = next_due(
-                self._results.case(case.key),
+                self._results.now.cases.get(case.key),
                 now,
                 every_seconds=pack.every_seconds,
                 repeats=pack.conduct.repeats,
@@ -288,7 +288,7 @@ class CycleSelector:
         return None if rounds is None else rounds.get(case.key, 0)
 
     def _has_failed(self, case: Case) -> bool:
-        record = self._results.case(case.key)
+        record = self._results.now.cases.get(case.key)
         return record is not None and record.failures_in_row > 0
 
 

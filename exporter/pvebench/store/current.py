@@ -225,10 +225,6 @@ class Results:
         """The current state."""
         return self._view
 
-    def case(self, key: str) -> CaseRecord | None:
-        """Return the state of a case; None: it has no run."""
-        return self._view.cases.get(key)
-
     def listen(self, listener: Listener) -> None:
         """Call a function after every change, in the thread that made it; it must be quick."""
         self._listeners.append(listener)

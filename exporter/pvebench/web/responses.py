@@ -17,10 +17,10 @@ from pvebench import __version__
 from pvebench.model.units import show_span
 from pvebench.report.html import templates_of
 from pvebench.report.value_text import (
+    PHASES,
     definition_texts,
     iso,
     outcome_text,
-    phase_text,
     sample_rows,
     show_age,
     show_moment,
@@ -69,7 +69,7 @@ _ENVIRONMENT.filters |= {
     "iso": iso,
     "moment": show_moment,
     "outcome": outcome_text,
-    "phase": phase_text,
+    "phase": PHASES.get,
     "samples": sample_rows,
     "sentence": sentence,
     "span": lambda begin, end: show_span((end - begin).total_seconds()),

@@ -20,7 +20,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.write_cost import WriteCost
-from pvebench.report.value_text import phase_text
+from pvebench.report.value_text import PHASES
 from pvebench.store.current import Results, View
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
@@ -286,7 +286,7 @@ def test_every_phase_has_words(phase: Phase) -> None:
         phase=phase,
     )
     view = worker_view(status, START)
-    assert " " in phase_text(phase) or phase_text(phase) == "measuring"
+    assert " " in PHASES[phase] or PHASES[phase] == "measuring"
     assert view.phase_seconds is None
     assert view.elapsed == "for 0 s"
 

@@ -23,7 +23,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.units import show_span
 from pvebench.model.write_cost import cost_lines
-from pvebench.report.value_text import environments, in_order, show_value, show_when, state_text
+from pvebench.report.value_text import STATES, environments, in_order, show_value, show_when
 from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import Point
 from pvebench.store.store import Store
@@ -121,7 +121,7 @@ def worker_view(status: WorkerStatus, now: datetime) -> SimpleNamespace:
     between = status.state is State.IDLE and bool(status.upcoming) and status.next_due is None
     return SimpleNamespace(
         status=status,
-        state="between two cases" if between else state_text(status.state),
+        state="between two cases" if between else STATES[status.state],
         working=status.case is not None or between,
         elapsed=_elapsed_text(elapsed, expected),
         phase_seconds=(min(elapsed, expected), expected) if expected > 0 else None,
