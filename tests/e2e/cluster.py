@@ -82,7 +82,7 @@ def measure(
         password = {**os.environ, PASSWORD_VARIABLE: "rootpw"}
         init = pvebench("proxmox", "init", "--config", str(config), "--apply")
         subprocess.run(init, env=password, check=True)
-    subprocess.run(pvebench("check", "--config", str(config)), check=True)
+    subprocess.run(pvebench("check", "--boot", "--config", str(config)), check=True)
     calls = len(api.calls)
     begun, page = time.monotonic(), ""
     with subprocess.Popen(pvebench("serve", *given, "--cycles", "1")) as process:

@@ -349,14 +349,6 @@ def findings(site: Site) -> dict[str, tuple[bool, str]]:
     return {name: (good, text) for name, good, text in found}
 
 
-def test_check_accepts_a_template_and_says_how_it_is_cloned(site: Site) -> None:
-    install(site)
-    good, text = findings(site)[f"template {TEMPLATE}"]
-    assert good
-    assert text.startswith("linked clones of local:700/base-700-disk-0.qcow2")
-    assert findings(site)["rights"] == (True, "complete")
-
-
 def test_check_names_each_reason_against_a_template_with_its_command(site: Site) -> None:
     install(
         site,

@@ -162,7 +162,7 @@ class CheapMachine:
     def _refuse(self, command: str) -> None:
         if self.hung or self.agent_dead or self.full:
             raise AgentSilence
-        if command in self.blocked:
+        if f"guest-{command}" in self.blocked:
             raise AgentRefusal(f"Command guest-{command} has been disabled")
         if self.frozen and command in ("exec", "exec-status", "file-read", "file-write"):
             raise AgentRefusal(
@@ -177,8 +177,7 @@ class CheapMachine:
                 return {}
             case "info":  # as `agent.info` of the recordings
                 rows = [
-                    {"name": name, "enabled": name.removeprefix("guest-") not in self.blocked}
-                    for name in AGENT_COMMANDS
+                    {"name": name, "enabled": name not in self.blocked} for name in AGENT_COMMANDS
                 ]
                 return {"version": "7.2.22", "supported_commands": rows}
             case "exec":
