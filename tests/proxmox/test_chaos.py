@@ -10,7 +10,6 @@ import pytest
 from pve.machines import CheapMachine
 from pve.site import MACHINE, Site, scenario
 from pve.vms import Vm
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import PvebenchError
 from pvebench.model.disk import Bus, Cache, Format
 from pvebench.model.scenario import Scenario
@@ -115,7 +114,7 @@ def test_whatever_fails_nothing_is_left_and_nothing_foreign_is_touched(
     try:
         site.node.shutdown()
     finally:
-        lines = undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+        lines = site.undo()
     assert set(cluster.vms) == {9001}, lines
     assert theirs.config == before
     assert site.store.journal.pending() == []

@@ -20,7 +20,6 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NoSpace, VolumeError
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Site as Place
@@ -139,13 +138,13 @@ def test_a_vm_that_the_token_may_no_longer_see_is_not_taken_for_one_that_is_gone
     assert vm is not None
     with pytest.raises(AccessDenied, match=lacks):
         vm.destroy(site.store.journal)
-    (line,) = undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    (line,) = site.undo()
     assert line.startswith(f"could not remove VM 9000 yet: {lacks}")
     assert len(site.store.journal.pending()) == 1
     with pytest.raises(AccessDenied, match=lacks):
         find_orphans(site.connect(), pool="bench", known={})
     site.cluster.access.roles["StorageBenchVM"] = role
-    lines = undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    lines = site.undo()
     assert lines == ["removed VM 9000 with its volumes"]
 
 
@@ -181,7 +180,7 @@ def test_a_vm_that_a_backup_holds_at_the_end_is_waited_for_and_not_left_behind(s
     site.node.boot(MACHINE)
     site.cluster.vms[9000].config["lock"] = "backup"
     unlock_soon(site)
-    lines = undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    lines = site.undo()
     assert lines == ["removed VM 9000 with its volumes"]
 
 
@@ -190,7 +189,7 @@ def test_a_vm_that_was_held_too_long_is_removed_while_the_next_one_works(site: S
     held = site.cluster.vms[9000]
     held.config["lock"] = "backup"
     site.node = site.driver("pve1")
-    undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    site.undo()
     site.node.boot(MACHINE)
     assert set(site.cluster.vms) == {9000, 9001}
     del held.config["lock"]

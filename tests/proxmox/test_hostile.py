@@ -488,7 +488,7 @@ def test_numbers_that_arrive_as_strings_and_booleans_are_numbers(
     rows = site.connect().get("/nodes/pve1/storage")
     assert [row["active"] for row in rows] == [1, 0, 1]
     site.cluster.vms[9000].node = "pve2"  # an administrator has migrated it
-    lines = undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    lines = site.undo()
     assert lines == ["removed VM 9000 with its volumes"]
 
 

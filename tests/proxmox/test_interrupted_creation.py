@@ -18,7 +18,6 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.vm import leftovers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import description
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import make_vm, upload_iso
 from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 
@@ -73,10 +72,6 @@ def create(site: Site, api: Api) -> None:
     make_vm(api, site.clock, PLACE, site.store.journal, options=OPTIONS, iso=iso)
 
 
-def undo(site: Site, clock: QuickClock | None = None) -> list[str]:
-    return undo_vms(site.store.journal, site.connect(), clock or QuickClock(), node="pve1")
-
-
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_before_or_after_each_request_of_a_creation_nothing_is_left(
     site: Site, after: bool
@@ -87,12 +82,12 @@ def test_killed_before_or_after_each_request_of_a_creation_nothing_is_left(
             create(site, DyingApi(site.connect(), dies_at, after=after))  # type: ignore[arg-type] # as Api
         except Killed:
             moments += 1
-            undo(site, Waits())
+            site.undo(Waits())
             assert (site.cluster.vms, site.store.journal.pending()) == ({}, []), dies_at
         else:
             break
     assert moments >= 6
-    assert len(undo(site)) == 1
+    assert len(site.undo()) == 1
 
 
 def test_a_vm_whose_request_was_on_its_way_at_a_crash_is_removed(site: Site) -> None:
@@ -106,7 +101,7 @@ def test_a_vm_whose_request_was_on_its_way_at_a_crash_is_removed(site: Site) -> 
         text = description(details["mark"])
         api.post("/nodes/pve1/qemu", vmid=9000, pool=POOL, description=text)
 
-    assert undo(site, Waits(arrive)) == ["removed VM 9000 with its volumes"]
+    assert site.undo(Waits(arrive)) == ["removed VM 9000 with its volumes"]
     assert (site.cluster.vms, site.store.journal.pending()) == ({}, [])
 
 
@@ -124,7 +119,7 @@ def requests_before_creation(site: Site) -> int:
 
     api = site.connect()
     create(site, Counting())  # type: ignore[arg-type] # as Api
-    undo(site)
+    site.undo()
     return seen.index("post /nodes/pve1/qemu") + 1
 
 
@@ -132,7 +127,7 @@ def test_a_request_that_was_never_sent_is_awaited_as_long_as_a_task(site: Site) 
     details = {"node": "pve1", "pool": POOL, "vmid": "9000", "mark": "0" * 32, "newest": ""}
     site.store.journal.open(KIND, details)
     clock = Waits()
-    assert undo(site, clock) == ["VM 9000 already gone"]
+    assert site.undo(clock) == ["VM 9000 already gone"]
     assert 8 <= clock.waited <= 14
 
 
@@ -151,13 +146,13 @@ def test_a_creation_that_takes_longer_than_the_wait_is_removed_later(
     monkeypatch.setattr(Vm, "update", slow)
     with pytest.raises(Killed):
         create(site, DyingApi(site.connect(), number, after=True))  # type: ignore[arg-type] # as Api
-    (line,) = undo(site)
+    (line,) = site.undo()
     assert "could not remove VM 9000 yet" in line
     assert "still created" in line
     assert site.store.journal.pending()
     goes_on.set()
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 60.0)
-    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.undo() == ["removed VM 9000 with its volumes"]
 
 
 def test_a_vm_without_marker_that_a_crash_of_its_node_left_is_named(
@@ -167,7 +162,7 @@ def test_a_vm_without_marker_that_a_crash_of_its_node_left_is_named(
     details = {"node": "pve1", "pool": POOL, "vmid": "9000", "mark": "0" * 32, "newest": ""}
     site.store.journal.open(KIND, details)
     site.cluster._reserve("pve1", 9000)  # the task ended with the node
-    (line,) = undo(site)
+    (line,) = site.undo()
     assert "VM 9000 not changed: not in the pool or not visible" in line
     assert "remove it on the node as root, with the option --skiplock of qm" in line
     assert site.cluster.vms[9000].config["lock"] == "create"

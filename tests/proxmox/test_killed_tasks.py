@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from pve.server import RunningApi
-from pve.site import MACHINE, QuickClock, Site, scenario
+from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.vm import archives, leftovers
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
 from pvebench.model.ports import REMAINS
@@ -53,10 +52,6 @@ def remaining(site: Site) -> list[str]:
 def written(site: Site) -> list[str]:
     dump = site.cluster.storages["local"].directory / "pve1/dump"
     return sorted(str(path) for path in dump.iterdir())
-
-
-def tidy(site: Site) -> list[str]:
-    return undo_vms(site.store.journal, site.connect(), QuickClock(), node="pve1")
 
 
 def test_a_killed_backup_fails_its_run_and_names_files_and_lock(allowed: Site) -> None:
@@ -134,7 +129,7 @@ def test_a_killed_snapshot_fails_its_run_and_its_vm_is_removed_after_the_command
         one.cancel()
     assert "run qm unlock 9000" in locked.value.next_step
     del allowed.cluster.vms[9000].config["lock"]
-    assert "removed VM 9000 with its volumes" in tidy(allowed)
+    assert "removed VM 9000 with its volumes" in allowed.undo()
     assert allowed.cluster.volumes.owned(9000) == []
     assert allowed.store.journal.pending() == []
 
@@ -148,12 +143,12 @@ def test_a_killed_removal_is_named_with_the_command_until_the_number_is_free(all
     allowed.cluster.tasks.find(api.delete("/nodes/pve1/qemu/9000")).stopped.set()
     allowed.cluster.idle()
     for _ in range(2):
-        (line,) = tidy(allowed)
+        (line,) = allowed.undo()
         assert "VM 9000 on pve1 is locked (destroyed)" in line
         assert "run `qm destroy 9000 --skiplock` on pve1 as root" in line
     allowed.cluster.vms.clear()
     allowed.cluster.pools["bench"].clear()
-    assert tidy(allowed) == ["VM 9000 already gone"]
+    assert allowed.undo() == ["VM 9000 already gone"]
 
 
 def test_until_it_is_unlocked_the_vm_is_named_with_the_command(allowed: Site) -> None:
@@ -162,11 +157,11 @@ def test_until_it_is_unlocked_the_vm_is_named_with_the_command(allowed: Site) ->
     with pytest.raises(Busy) as locked:
         allowed.node.detach()
     assert "run qm unlock 9000" in locked.value.next_step
-    (line,) = tidy(allowed)
+    (line,) = allowed.undo()
     assert "VM is locked (backup)" in line
     assert "run qm unlock 9000" in line
     del allowed.cluster.vms[9000].config["lock"]
-    assert "removed VM 9000 with its volumes" in tidy(allowed)
+    assert "removed VM 9000 with its volumes" in allowed.undo()
     assert len(remaining(allowed)) == 1  # the files are still there
     assert len(written(allowed)) == 2
 
@@ -177,9 +172,9 @@ def test_a_backup_that_was_killed_after_a_crash_is_named_too(allowed: Site) -> N
     (task,) = [task for task in allowed.cluster.tasks.all if task.kind == "vzdump"]
     task.stopped.set()
     allowed.cluster.idle()
-    tidy(allowed)
+    allowed.undo()
     assert written(allowed)[1] in "".join(remaining(allowed))
-    tidy(allowed)
+    allowed.undo()
     assert len(remaining(allowed)) == 1
 
 
@@ -215,12 +210,12 @@ def test_a_killed_restore_is_named_with_the_command_and_removed_after_it(allowed
         one.cancel()
     assert second.config["lock"] == "create"
     for _ in range(2):
-        lines = "\n".join(tidy(allowed))
+        lines = "\n".join(allowed.undo())
         assert f"VM {second.vmid} on pve1 is locked (create)" in lines
         assert f"run `qm unlock {second.vmid}` on pve1" in lines
         assert second.vmid in allowed.cluster.vms
     del second.config["lock"]
-    tidy(allowed)
+    allowed.undo()
     assert allowed.cluster.vms == {}
     assert allowed.store.journal.pending() == []
 

@@ -8,10 +8,9 @@ import pytest
 
 from pve.machines import CheapMachine
 from pve.refusals import Refused
-from pve.site import MACHINE, POOL, QuickClock, Site, scenario
+from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -37,10 +36,6 @@ def stranger(site: Site, vmid: int, *, pooled: bool = False) -> Vm:
     if pooled:
         cluster.pools[POOL].add(vmid)
     return vm
-
-
-def undo(site: Site, node: str = "pve1") -> list[str]:
-    return undo_vms(site.store.journal, site.connect(), QuickClock(), node=node)
 
 
 def test_numbers_that_are_taken_are_passed_by(site: Site) -> None:
@@ -119,15 +114,15 @@ def test_after_a_crash_the_vm_and_its_volumes_are_removed(both: Site) -> None:
     both.node.boot(MACHINE)
     both.node.volume(scenario())
     vmid = both.node.vmid
-    assert undo(both) == [f"removed VM {vmid} with its volumes"]
+    assert both.undo() == [f"removed VM {vmid} with its volumes"]
     assert not both.cluster.vms
     assert not both.cluster.volumes.owned(vmid)
-    assert undo(both) == []
+    assert both.undo() == []
 
 
 def test_another_nodes_vm_is_left_to_its_worker(site: Site) -> None:
     site.node.boot(MACHINE)
-    assert undo(site, node="pve2") == []
+    assert site.undo(node="pve2") == []
     assert site.node.vmid in site.cluster.vms
 
 
@@ -135,11 +130,11 @@ def test_a_locked_vm_is_removed_later(site: Site) -> None:
     site.node.boot(MACHINE)
     vm = site.cluster.vms[site.node.vmid]
     vm.config["lock"] = "backup"
-    (line,) = undo(site)
+    (line,) = site.undo()
     assert "could not remove" in line
     assert site.store.journal.pending()
     del vm.config["lock"]
-    assert undo(site) == [f"removed VM {vm.vmid} with its volumes"]
+    assert site.undo() == [f"removed VM {vm.vmid} with its volumes"]
 
 
 def test_a_journalled_vm_that_never_came_to_be_is_no_trouble(site: Site) -> None:
@@ -147,7 +142,7 @@ def test_a_journalled_vm_that_never_came_to_be_is_no_trouble(site: Site) -> None
     with pytest.raises(Rejected, match="storage is full"):
         site.node.boot(MACHINE)
     site.cluster.vms.clear()
-    assert undo(site) in ([], ["VM 9000 already gone"])
+    assert site.undo() in ([], ["VM 9000 already gone"])
     assert not site.store.journal.pending()
 
 
@@ -159,7 +154,7 @@ def test_a_vm_whose_making_was_not_answered_is_not_lost(site: Site, kind: str) -
     else:
         with pytest.raises(OutcomeUnknown):
             site.node.boot(MACHINE)
-    undo(site)
+    site.undo()
     assert not site.cluster.vms
     assert not site.store.journal.pending()
 
@@ -280,7 +275,7 @@ def test_a_vm_deleted_by_hand_is_made_again(site: Site) -> None:
 def test_a_vm_that_was_migrated_is_removed_where_it_is_now(site: Site) -> None:
     site.node.volume(scenario(storage="share"))
     site.cluster.vms[9000].node = "pve2"
-    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.undo() == ["removed VM 9000 with its volumes"]
     assert site.cluster.vms == {}
     assert site.cluster.volumes.owned(9000) == []
     assert site.store.journal.pending() == []
@@ -427,7 +422,7 @@ def test_a_vm_that_was_made_though_its_tasks_end_is_not_reported_stays_in_the_jo
         site.node.volume(scenario())
     site.faults.active.clear()
     site.cluster.idle()
-    undo_vms(site.store.journal, site.connect(), site.clock, node="pve1")
+    site.undo()
     assert site.cluster.vms == {}
 
 

@@ -380,7 +380,7 @@ def test_the_empty_vm_of_a_restore_that_failed_at_a_crash_is_removed(
     allowed: Site, monkeypatch: Patch
 ) -> None:
     restored_in_vain(allowed, monkeypatch)
-    lines = undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+    lines = allowed.undo()
     assert (allowed.cluster.vms, kinds(allowed)) == ({}, []), lines
 
 
@@ -402,7 +402,7 @@ def test_a_vm_that_only_looks_like_one_of_a_restore_is_not_changed(
         own = [(f"/vms/{vmid}", subject, "StorageBenchVM") for subject in subjects]
         allowed.cluster.access.acl += own  # the pool is its own proof, beside the rights
     before = dict(vm.config)
-    undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+    allowed.undo()
     assert allowed.cluster.vms == {vmid: vm}
     assert vm.config == before
 
@@ -413,14 +413,14 @@ def test_the_vm_of_a_restore_that_the_token_does_not_see_is_reported_until_it_is
     vmid = restored_in_vain(allowed, monkeypatch)
     allowed.cluster.pools["bench"].remove(vmid)
     for _ in range(2):
-        lines = undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+        lines = allowed.undo()
         (line,) = [line for line in lines if f"VM {vmid}" in line]
         assert "is not visible after a restore by pvebench" in line
         assert f"run `qm destroy {vmid}`" in line
         assert allowed.cluster.vms[vmid].config == EMPTY
         assert kinds(allowed) == ["proxmox-vm"]
     del allowed.cluster.vms[vmid]
-    lines = undo_vms(allowed.store.journal, allowed.connect(), QuickClock(), node="pve1")
+    lines = allowed.undo()
     assert (lines, kinds(allowed)) == ([f"VM {vmid} already gone"], [])
 
 
@@ -446,20 +446,6 @@ def test_a_disk_that_takes_the_slot_of_a_moved_one_during_the_unplug_stays(
         unplug(vm, slot)
     assert config[slot] == theirs
     assert theirs in allowed.cluster.volumes.owned(9000)
-
-
-def test_the_volume_that_a_killed_move_leaves_is_named(allowed: Site, monkeypatch: Patch) -> None:
-    """Witness: `check_worker` in PVE/RESTEnvironment.pm sends SIGKILL 5 s after SIGTERM."""
-    attach(allowed)
-    free, volumes = Volumes.free, allowed.cluster.volumes
-    monkeypatch.setattr(Volumes, "free", lambda self, volid: "-disk-" in volid or free(self, volid))
-    allowed.cluster.seconds = 30.0
-    operate(allowed, "move")
-    until(lambda: any("-disk-" in volid for volid in volumes.owned(9000)))
-    allowed.node.detach()
-    (line,) = undo_vms(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
-    (left,) = volumes.owned(9000)
-    assert f"not removed: {left} on pve1, " in line
 
 
 def test_a_volume_of_the_vm_of_a_restore_is_named_too(allowed: Site, capsys: Captured) -> None:
@@ -566,7 +552,7 @@ def test_a_backup_that_runs_at_a_crash_is_removed_before_its_vm(allowed: Site) -
     attach(allowed)
     operate(allowed, "backup")
     until(lambda: bool(allowed.cluster.backups))
-    lines = undo_vms(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
+    lines = allowed.undo()
     assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.archives(9000) == []
     assert kinds(allowed) == []
@@ -647,7 +633,7 @@ def test_a_backup_on_a_storage_that_is_gone_does_not_keep_the_vm(allowed: Site) 
     until(lambda: bool(allowed.cluster.backups))
     _, _, details = next(one for one in allowed.store.journal.pending() if one[1] == KIND)
     allowed.store.journal.open(KIND, {**details, "storage": "deleted"})
-    lines = undo_vms(allowed.store.journal, allowed.connect(), allowed.clock, node="pve1")
+    lines = allowed.undo()
     assert "on deleted of VM 9000 not checked: the storage is gone" in lines[0]
     assert notes(details["mark"]) in lines[0]
     assert lines[1:] == [

@@ -15,6 +15,7 @@ from pvebench.drivers.proxmox.api.connection import Api, Server, Token
 from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions
 from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.guest.image import GuestImage
@@ -128,6 +129,10 @@ class Site:
         self.node.boot(MACHINE)
         self.node.attach(volume, asked.disk)
         return volume
+
+    def undo(self, clock: Clock | None = None, node: str = "pve1") -> list[str]:
+        """Do as the next start of pvebench does with what the journal has."""
+        return undo_vms(self.store.journal, self.connect(), clock or QuickClock(), node=node)
 
     @property
     def machine(self) -> CheapMachine:
