@@ -19,7 +19,6 @@ from pvebench.drivers.proxmox.api.tasks import share_of_log
 from pvebench.drivers.proxmox.cluster_access import (
     by_ssh,
     connect,
-    exporter_url,
     place_of,
     ssh_access,
     storages_of,
@@ -269,7 +268,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         hypervisor, needs = router, partial(_needs_of, vm, containers)
         counters: HostProbe | None = _ssh_counters(on_node, vm, router)
     else:
-        url = exporter_url(cluster, node)
+        url = cluster.node_exporter.replace("{node}", node)
         counters = NodeExporterProbe(url) if url else None
     probe = NodeProbe(vm.averages, counters)
     api = connect(cluster, node, place.clock, traffic)
@@ -388,7 +387,7 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
     if (on_node := by_ssh(cluster, node)) is not None:
         yield from check_node(on_node)
     else:
-        yield _exporter(exporter_url(cluster, node))
+        yield _exporter(cluster.node_exporter.replace("{node}", node))
 
 
 def spaces(settings: ClusterSettings) -> dict[tuple[str, str], Space]:

@@ -47,11 +47,6 @@ def place_of(cluster: ProxmoxSettings, node: str) -> VmPlace:
     return VmPlace(node=node, pool=cluster.pool, vmids=cluster.vmids)
 
 
-def exporter_url(cluster: ProxmoxSettings, node: str) -> str:
-    """Return the URL of a node's node_exporter; empty: none."""
-    return cluster.node_exporter.replace("{node}", node)
-
-
 def by_ssh(cluster: ProxmoxSettings, node: str) -> NodeSsh | None:
     """Return SSH access to a node, if configured; nothing is sent yet."""
     return NodeSsh(SshConnection(cluster.ssh.of_node(node))) if cluster.ssh is not None else None

@@ -306,7 +306,8 @@ class ProxmoxSettings(Strict):
         """Return the capabilities of one of its storages."""
         kind = entry.kind(self.version, ssh=self.ssh is not None)
         kind = replace(kind, container_root=0 if self.container_storage else _ROOT_BYTES)
-        if (ids := self._vmids_per_node()) < MAX_VMS:
+        first, last = self.vmids
+        if (ids := (last - first + 1) // max(1, len(self.nodes))) < MAX_VMS:
             few = f"each VM needs an ID; proxmox.vmids has {ids} for each node"
             kind = replace(kind, vms=ids, few_vms=few)
         else:
@@ -332,10 +333,6 @@ class ProxmoxSettings(Strict):
     def kinds(self) -> dict[str, StorageKind]:
         """Return name in packs -> capabilities."""
         return {name: self.kind_of(entry) for name, entry in self.storages.items()}
-
-    def _vmids_per_node(self) -> int:
-        first, last = self.vmids
-        return (last - first + 1) // max(1, len(self.nodes))
 
     def _lacks_chains(self, entry: ClusterStorageSettings) -> bool:
         version = _MACHINE.search(self.machine)

@@ -276,11 +276,6 @@ def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
     return {key: value for key, value in facts.items() if value}, pending
 
 
-def whole(facts: Mapping[str, str]) -> bool:
-    """Return whether `facts` are complete: a response may have been lost."""
-    return "kernel" in facts
-
-
 def package_facts(
     packages: Sequence[Mapping[str, Any]], *, running_kernel: str
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -374,7 +369,7 @@ class Versions:
             facts, pending = self._facts()
         except DriverError:
             return self._upkeep
-        if whole(facts):
+        if "kernel" in facts:  # else a response was lost
             changed = dict(sorted(facts.items() - self._booted_with.items())) if running else {}
             self._upkeep = PendingUpdates(
                 pending={**pending, **changed},
