@@ -21,7 +21,7 @@ from pvebench.analysis.events import (
 )
 from pvebench.analysis.gradual_change import creeping, without_explained
 from pvebench.analysis.judge_cache import Memory
-from pvebench.analysis.lasting_steps import lasting, sized
+from pvebench.analysis.lasting_steps import gain_reason, lasting, sized, with_courses
 from pvebench.analysis.noise_patterns import (
     LEAST_DAYS,
     STUCK,
@@ -31,7 +31,6 @@ from pvebench.analysis.noise_patterns import (
 )
 from pvebench.analysis.performance_index import EnvironmentLevel, performance_index
 from pvebench.analysis.slow_variation import without_variation
-from pvebench.analysis.step_course import gain_reason, with_courses
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, conclude
 from pvebench.model.environment import KnownIssue

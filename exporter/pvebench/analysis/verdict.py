@@ -14,10 +14,9 @@ from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.gradual_change import PARTS
-from pvebench.analysis.lasting_steps import SIDE, without_own_hours
+from pvebench.analysis.lasting_steps import SIDE, decisive_steps, without_own_hours
 from pvebench.analysis.noise_patterns import like_hours
 from pvebench.analysis.slow_variation import usual_variation
-from pvebench.analysis.step_course import decisive_steps
 from pvebench.model.judged import Judged
 from pvebench.model.units import count_text
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.step_course import with_courses
+from pvebench.analysis.lasting_steps import with_courses
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import Recorded, show_verdicts
