@@ -106,7 +106,7 @@ def headline(
         evidence, name_nodes: as of `change_text.sentence`.
     """
     if not verdicts.regressions:
-        return calm(verdicts)
+        return count_line(verdicts)
     first = verdicts.regressions[0]
     text = sentence(first, evidence=evidence, name_nodes=name_nodes)
     if dated and first.came_with and not first.slow:
@@ -126,27 +126,21 @@ def brief_headline(verdicts: Verdicts) -> str:
     return BRIEFLY[state]
 
 
-def count_line(verdicts: Verdicts) -> str:
-    """Return the first line of a list of changes: how many are regressions."""
-    regressions = verdicts.regressions
-    if regressions:
-        return f"{count_text(len(regressions), 'regression')}: {counts_text(verdicts)}"
-    return calm(verdicts)
-
-
 def _more(verdicts: Verdicts) -> str:
     more = len(verdicts.regressions) - 1
     return f" (and {more} more)" if more else ""
 
 
-def calm(verdicts: Verdicts) -> str:
-    """Return the headline without open regressions: no more than is known.
+def count_line(verdicts: Verdicts) -> str:
+    """Return how many open regressions there are; without any no more than is known.
 
     Metrics may be slower all the same: their change is accepted or resolved, or outside `--since`.
     """
+    regressions, counts = verdicts.regressions, verdicts.counts()
+    if regressions:
+        return f"{count_text(len(regressions), 'regression')}: {counts_text(verdicts)}"
     if verdicts.failed:
         return "Verdict unknown: the latest update failed; see the log."
-    counts = verdicts.counts()
     kind = "open" if WORSE & counts.keys() else ""
     if not counts:
         return f"No verdict yet. Each case needs {LEAST_JUDGED} runs."

@@ -32,7 +32,7 @@ from pvebench.store.records import numbers_of
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import NOT_MEASURED, CaseColumns, Feed, figures_of, shared_labels
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.overall_state import calm, headline, verdicts_data
+from pvebench.verdicts.overall_state import count_line, headline, verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
 from pvebench.web.server import make_app
 from testing import http_client
@@ -60,8 +60,8 @@ def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: St
     verdicts = VerdictService(Feed(Results(store)), ()).judge().since(4e9)
     assert verdicts.regressions == ()
     said = r"No open regressions\D*: \d+ slower"
-    assert re.match(said, calm(verdicts))
-    assert "ruled out" not in calm(verdicts)
+    assert re.match(said, count_line(verdicts))
+    assert "ruled out" not in count_line(verdicts)
 
 
 def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> None:

@@ -36,7 +36,7 @@ from pvebench.verdicts.fastest_text import (
 )
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import outage_text
-from pvebench.verdicts.overall_state import calm, standing
+from pvebench.verdicts.overall_state import count_line, standing
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import changed_facts, chart, year_chart
@@ -210,7 +210,7 @@ def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
         return ""
     if not (young or verdicts.counts() or verdicts.failed):
         return JUDGING
-    return calm(verdicts)
+    return count_line(verdicts)
 
 
 def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[int, str], ...]:
