@@ -21,6 +21,7 @@ from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
