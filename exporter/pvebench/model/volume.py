@@ -144,7 +144,8 @@ class Attachment:
     conditions: Mapping[str, float] = field(default_factory=dict)
 
 
-QEMU_TIMES: Final = ("rd_total_time_ns", "wr_total_time_ns", "flush_total_time_ns", "idle_time_ns")
+_TIMED: Final = ("rd_total", "wr_total", "flush_total", "unmap_total", "idle")
+QEMU_TIMES: Final = [f"{name}_time_ns" for name in _TIMED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +158,7 @@ class BlockCounters:
     read_bytes: int = 0
     write_bytes: int = 0
     unmap_operations: int = 0
+    unmap_bytes: int = 0
     latency_seconds: float = 0.0
     """Sum of the latencies of all operations; 0 if unknown."""
     idle_seconds: float = field(default=0.0, compare=False)
@@ -178,6 +180,7 @@ class BlockCounters:
             read_bytes=int(row["rd_bytes"]),
             write_bytes=int(row["wr_bytes"]),
             unmap_operations=int(row.get("unmap_operations") or 0),
+            unmap_bytes=int(row.get("unmap_bytes") or 0),
             latency_seconds=sum(latencies),
             idle_seconds=idle,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pvebench.errors import DriverError
 from pvebench.model import figures
@@ -138,7 +138,7 @@ class Team:
         tool = TOOLS[case.workload.tool]
         members = [(ready.guest, tool.job(case.workload, ready.target)) for ready in self._ready]
         self._together = _Together(guest, job, members)
-        return self._together
+        return cast("Guest", self._together)
 
     def drop_caches(self) -> list[int | None]:
         """Drop the host's page cache of the further VMs' volumes, as `Hypervisor.drop_caches`."""
@@ -274,8 +274,8 @@ class _Counters:
         return self._vms[0].statistics()
 
 
-class _Together(Guest):
-    """Guest that runs its tool together with those of other guests.
+class _Together:
+    """Guest that runs its tool together with those of other guests; the rest is the benchmark VM's.
 
     Args:
         members: other guests, each with its job.
@@ -286,8 +286,8 @@ class _Together(Guest):
         self._pids: dict[int, int] = {}
         self._ended: dict[int, Completed] = {}
 
-    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        return self._lead.run(argv, stdin=stdin, timeout=timeout)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lead, name)
 
     def start(self, argv: list[str]) -> int:
         """Start the tool in all guests; preparations run only in the benchmark guest."""
@@ -317,15 +317,3 @@ class _Together(Guest):
             (finish_job(guest, job, self._ended[number]), read_logs(guest, job))
             for number, (guest, job) in enumerate(self._members)
         ]
-
-    def read_file(self, path: str) -> bytes:
-        return self._lead.read_file(path)
-
-    def write_file(self, path: str, content: bytes) -> None:
-        self._lead.write_file(path, content)
-
-    def prepare_job(self, work: str, files: Mapping[str, bytes], results: Sequence[str]) -> None:
-        self._lead.prepare_job(work, files, results)
-
-    def has_file(self, path: str) -> bool:
-        return self._lead.has_file(path)

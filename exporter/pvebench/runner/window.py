@@ -157,6 +157,7 @@ def _block_samples(start: BlockCounters | None, end: BlockCounters | None) -> li
         (figures.QEMU_OPERATIONS, "flush"): end.flush_operations - start.flush_operations,
         (figures.QEMU_BYTES, "read"): end.read_bytes - start.read_bytes,
         (figures.QEMU_BYTES, "write"): end.write_bytes - start.write_bytes,
+        (figures.QEMU_BYTES, "trim"): end.unmap_bytes - start.unmap_bytes,
     }
     return [
         figure.sample(count, part=part) for (figure, part), count in counts.items() if count >= 0

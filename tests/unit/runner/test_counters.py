@@ -16,7 +16,7 @@ from pvebench.model.workload import Case, Caveat, Direction
 from pvebench.runner.outcome import Circumstances, PlausibilityResult, judge
 from testing.packs import tool_workload
 
-READ, WRITE = Direction.READ, Direction.WRITE
+READ, WRITE, TRIM = Direction.READ, Direction.WRITE, Direction.TRIM
 RATE = 4096e3
 
 
@@ -73,7 +73,7 @@ def warm(found: PlausibilityResult) -> list[tuple[float, str]]:
 
 
 @pytest.mark.parametrize("factor", [0.2, 0.5, 0.9, 1.1, 1.5, 1.9])
-@pytest.mark.parametrize(("rw", "way"), [("randread", READ), ("randwrite", WRITE)])
+@pytest.mark.parametrize(("rw", "way"), [("read", READ), ("randwrite", WRITE), ("trim", TRIM)])
 def test_bytes_that_differ_from_those_of_qemu_are_implausible(
     factor: float, rw: str, way: Direction
 ) -> None:

@@ -33,7 +33,7 @@ END = Mark(
         context_switches=4000,
         vm_exits=800,
     ),
-    replace(BLOCK, read_operations=51),
+    replace(BLOCK, read_operations=51, unmap_bytes=65536),
 )
 
 
@@ -50,6 +50,7 @@ def test_counters_are_differences_and_cpu_is_cores() -> None:
     assert found["host_context_switches", ""] == 3000.0
     assert found["vm_exits", ""] == 300.0
     assert found["qemu_operations", "read"] == 50.0
+    assert found["qemu_bytes", "trim"] == 65536.0
 
 
 def test_a_pressure_that_was_unknown_at_the_start_has_no_figure() -> None:

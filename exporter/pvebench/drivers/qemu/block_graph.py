@@ -192,6 +192,7 @@ STATISTICS: Final = rows(
             rd_bytes=count,
             wr_bytes=count,
             unmap_operations_=count,
+            unmap_bytes_=count,
             **{f"{key}_": count for key in QEMU_TIMES},
         ),
     )

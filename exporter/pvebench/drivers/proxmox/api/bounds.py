@@ -27,6 +27,7 @@ from pvebench.drivers.responses import (
     text,
     whole,
 )
+from pvebench.model.volume import QEMU_TIMES
 
 # --- Limits of a call
 #
@@ -248,8 +249,8 @@ def _each(names: str, shape: Shape) -> dict[str, Shape]:
 
 
 _COUNTERS: Final = _each(
-    "rd_operations wr_operations flush_operations rd_bytes wr_bytes unmap_operations_ "
-    "rd_total_time_ns_ wr_total_time_ns_ flush_total_time_ns_ idle_time_ns_",
+    "rd_operations wr_operations flush_operations rd_bytes wr_bytes unmap_operations_ unmap_bytes_ "
+    + " ".join(f"{key}_" for key in QEMU_TIMES),
     number,
 )
 SHAPES: Final[Mapping[str, Shape]] = {
