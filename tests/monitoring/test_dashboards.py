@@ -230,24 +230,21 @@ def test_a_link_from_a_change_shows_the_cases_of_that_change_and_no_other(
 def test_windows_has_columns_beside_those_of_the_same_configuration_with_linux(
     tmp_path: Path,
 ) -> None:
-    """By promtool; of each system and direction, the best of three passes counts."""
-    metric, values = "pvebench_bandwidth_bytes_per_second", {"scenario": "s.scsi", "held": "300"}
-    expression = substitute(one_query("pvebench-diskmark", "MB/s"), {"node": "n", **values})
-    series, samples = [], []
-    for test, workload, way, options in (
-        ("1  SEQ1M Q8T1", "a", "read", 'rw="read", block_size_bytes="1048576", jobs="1"'),
-        ("1  SEQ1M Q8T1", "a", "write", 'rw="write", block_size_bytes="1048576", jobs="1"'),
-        ("7  RND4K Q8T8", "b", "read", 'rw="randread", block_size_bytes="4096", jobs="8"'),
-    ):
-        labels = f'workload="{workload}", direction="{way}"'
-        series.append((f'pvebench_workload_info{{{labels}, {options}, io_depth="8"}}', "1x9"))
-        for system, best in (("", 7_100), (".os-windows", 800), (".os-windows-else", 9_000)):
-            place = f'{metric}{{node="n", scenario="s.scsi{system}", {labels}}}'
-            series.append((place, f"{best - 5}e6 {best}e6 {best - 9}e6x7"))
-        for title, best in ((way, 7_100), (f"Windows {way}", 800)):
-            labels = f'{{test="{test}", direction="{title}"}}'
-            samples.append({"labels": labels, "value": best})
-    rows = [{"series": place, "values": passes} for place, passes in series]
+    """By promtool; of each system, the best of three passes counts."""
+    values = {"node": "n", "scenario": "s.scsi", "held": "300"}
+    expression = substitute(one_query("pvebench-diskmark", "MB/s"), values)
+    workload = 'workload="w", direction="read"'
+    options = 'rw="randread", block_size_bytes="4096", io_depth="8", jobs="8"'
+    series = {f"pvebench_workload_info{{{workload}, {options}}}": "1x9"}
+    for system, best in (("", 7_100), (".os-windows", 800), (".os-windows-else", 9_000)):
+        place = f'{{node="n", scenario="s.scsi{system}", {workload}}}'
+        passes = f"{best - 5}e6 {best}e6 {best - 9}e6x7"
+        series[f"pvebench_bandwidth_bytes_per_second{place}"] = passes
+    samples = [
+        {"labels": f'{{test="7  RND4K Q8T8", direction="{title}"}}', "value": best}
+        for title, best in (("read", 7_100), ("Windows read", 800))
+    ]
+    rows = [{"series": name, "values": passes} for name, passes in series.items()]
     check = {"expr": expression, "eval_time": "5m", "exp_samples": samples}
     test_file = {"interval": "1m", "input_series": rows, "promql_expr_test": [check]}
     (tmp_path / "test.yml").write_text(json.dumps({"tests": [test_file]}), "utf-8")

@@ -10,13 +10,16 @@ from typing import Any, cast
 
 import pytest
 
+from integration.conftest import Lab
+from pve.site import small_image
 from pvebench.config.pack import load_pack
 from pvebench.drivers.proxmox.vm.drive import storage_kind
+from pvebench.drivers.qemu import qemu_hypervisor
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import SYSTEM, arguments
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.qemu_img import overlay_on
-from pvebench.errors import ConfigError, VolumeError
+from pvebench.errors import ConfigError, DriverError, VolumeError
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.rules import why_not, why_not_run
@@ -190,6 +193,26 @@ def test_an_overlay_leaves_the_image_as_it_is(tmp_path: Path, form: str) -> None
     data = json.loads(shown.stdout)
     assert (data["backing-filename"], data["backing-filename-format"]) == (str(image), form)
     assert data["virtual-size"] == 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "cause"),
+    [
+        (b"\xb0\xfe\xe6\x64\xf4", 300.0, "the guest shut down or restarted, which an image may"),
+        (b"\xeb\xfe", 2.0, "has no running guest agent(.|\n)*run setup.ps1 and check.ps1"),
+    ],
+    ids=["restarts", "hangs"],
+)
+def test_an_image_that_does_not_boot_is_an_error_with_the_step_that_shows_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes, seconds: float, cause: str
+) -> None:
+    """By QEMU: the boot sector resets the machine, or is an endless loop."""
+    monkeypatch.setattr(qemu_hypervisor, "BOOT_SECONDS", seconds)
+    (tmp_path / "disk").write_bytes(code.ljust(510, b"\0") + b"\x55\xaa" + bytes(MIB))
+    lab = Lab(tmp_path, small_image(tmp_path))
+    with pytest.raises(DriverError, match=cause):
+        lab.qemu.boot(replace(MACHINE, image=str(tmp_path / "disk"), memory_bytes=256 * MIB))
+    lab.close()
 
 
 def test_a_missing_image_is_named(tmp_path: Path) -> None:

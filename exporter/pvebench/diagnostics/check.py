@@ -105,11 +105,10 @@ def _guests(planned: Sequence[Assignment]) -> dict[str, list[Case]]:
 
 def _unproved(settings: Settings, guests: Mapping[str, Sequence[Case]]) -> Iterator[Finding]:
     """Yield for each guest from the user's own VM whether a run has proved what is in it."""
+    foreign = {name: cases for name, cases in guests.items() if cases[0].scenario.machine.foreign}
     with stored_at(settings.state / "pvebench.db") as stored:
-        measured = stored.oldest_good_runs() if stored else {}
-    for title, cases in guests.items():
-        if not cases[0].scenario.machine.foreign:
-            continue
+        measured = stored.oldest_good_runs() if stored and foreign else {}
+    for title, cases in foreign.items():
         proved = any(case.key in measured for case in cases)
         text = "proved by a run; to prove it again" if proved else "not proved yet"
         text += f", run `pvebench check --boot`: it starts a VM, about {_minutes(cases[0])}"

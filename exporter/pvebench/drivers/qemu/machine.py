@@ -165,6 +165,11 @@ class QemuMachine:
                 cause="the guest hangs during its boot, or this host is overloaded",
                 evidence=self.console(),
             ) from error
+        except HypervisorGone as error:  # the channel closes before the process ends
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(END_SECONDS)
+            raise self._gone() from error
         return guest
 
     def _channel(self, name: str, socket: str, *, negotiate: bool) -> Channel:
@@ -181,7 +186,7 @@ class QemuMachine:
         output = self._tail("qemu.log")
         return HypervisorGone(
             f"QEMU exited with status {code}" + (f": {output.splitlines()[-1]}" if output else ""),
-            cause="the guest shut down or restarted, which ends the VM"
+            cause="the guest shut down or restarted, which an image may not do while it boots"
             if code == 0
             else "it was killed, ran out of memory, or rejected its options",
             evidence=f"{output}\n{self.console()}",

@@ -230,10 +230,9 @@ class QemuGuest(Guest):
             self._call("guest-ping", {}, timeout=timeout)
 
     def commands(self) -> Mapping[str, bool]:
-        try:
+        with contextlib.suppress(CommandRefused):
             return enabled_commands(self._call("guest-info", {}))
-        except CommandRefused:
-            return {}
+        return {}
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         pid = self._exec(argv, stdin)

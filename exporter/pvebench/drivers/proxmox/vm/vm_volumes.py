@@ -414,5 +414,6 @@ class VmVolumes:
         ):
             raise ServerGone(
                 "; ".join(lines),
-                next_step="follow the steps above, if any; the next start of pvebench retries",
+                next_step="follow the steps above, if any, then run `pvebench cleanup`; the next "
+                "start of pvebench retries, too",
             )
