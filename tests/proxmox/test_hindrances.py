@@ -40,10 +40,8 @@ def run_once(site: Site, **options: Any) -> Run:
 
 def fill_up(site: Site) -> None:
     """Have the storage become full under the guest's writes."""
-    wanted = scenario()
-    volume, _ = site.node.volume(wanted)
+    site.plug(scenario())
     guest = site.node.boot(MACHINE)
-    site.node.attach(volume, wanted.disk)
     site.machine.full = True
     stopped = f"stopped VM {site.node.vmid}: .*io-error"
     with pytest.raises(VolumeError, match=stopped) as caught:

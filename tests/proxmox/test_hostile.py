@@ -481,9 +481,8 @@ def test_numbers_that_arrive_as_strings_and_booleans_are_numbers(
 
     monkeypatch.setattr(site.cluster, "call", lambda *request: as_text(call(*request)))
     site.cluster.storages["share"].mounted = False
-    volume, _ = site.node.volume(scenario())
+    site.plug(scenario())
     guest = site.node.boot(MACHINE)
-    site.node.attach(volume, scenario().disk)
     assert guest.run(["sh", "-c", "sleep 0.3; exit 3"]).exit_code == 3
     rows = site.connect().get("/nodes/pve1/storage")
     assert [row["active"] for row in rows] == [1, 0, 1]
@@ -509,13 +508,11 @@ def _any_number(call: str) -> str:
 def a_case(site: Site) -> None:
     """Make a volume, plug it in, look at it, run something, and take everything away again."""
     site.node = site.driver("pve1")
-    wanted = scenario()
     for image in site.cluster.volumes.listed("local", "iso", None):
         site.cluster.volumes.free(image["volid"])
     try:
-        volume, _ = site.node.volume(wanted)
-        guest = site.node.boot(MACHINE, None)
-        site.node.attach(volume, wanted.disk)
+        site.plug(scenario())
+        guest = site.node.boot(MACHINE)
         guest.run(["true"])
         guest.write_file("/run/pvebench/x", b"x")
         guest.read_file("/run/pvebench/x")

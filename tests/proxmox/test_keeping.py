@@ -11,6 +11,7 @@ import pytest
 
 from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
+from pve.storage import Storage
 from pve.vms import Vm
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
@@ -21,7 +22,7 @@ from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.volume import Plug, Volume
+from pvebench.model.volume import Volume
 from pvebench.runner.contents import Contents
 from pvebench.store.state import StateDirectory
 from pvebench.workloads import Target
@@ -35,16 +36,9 @@ def begin(site: Site, **options: object) -> ProxmoxNode:
     return site.node
 
 
-def attach(node: ProxmoxNode, wanted: Scenario) -> Volume:
-    volume, _ = node.volume(wanted)
-    node.boot(MACHINE, Plug(volume, wanted.disk) if wanted.disk.cold else None)
-    node.attach(volume, wanted.disk)
-    return volume
-
-
 def fill(site: Site, wanted: Scenario) -> Volume:
     """Measure as far as matters here: plug it in, write it from end to end, note that."""
-    volume = attach(site.node, wanted)
+    volume = site.plug(wanted)
     site.cluster.volumes.path(volume.volid).write_bytes(
         os.urandom(MIB) * (volume.size_bytes // MIB)
     )
@@ -93,6 +87,18 @@ def test_it_stays_however_often_pvebench_starts(site: Site) -> None:
     assert kinds(site) == [KIND]
 
 
+def test_a_volume_whose_size_is_approximate_while_its_vm_is_off_stays(site: Site) -> None:
+    place = site.cluster.directory / "vg"
+    site.cluster.storages["vg"] = Storage("vg", "lvm", place, content="images", volume_chain=True)
+    site.cluster.pool_storages[POOL].add("vg")
+    wanted = scenario(kind=Format.QCOW2, storage="vg")
+    begin(site)
+    volume = site.plug(wanted)
+    site.node.note(volume, "data")
+    site.node.shutdown()
+    assert begin(site).volume(wanted) == (volume, False)
+
+
 def test_without_the_choice_nothing_stays(site: Site) -> None:
     fill(site, scenario())
     site.node.shutdown()
@@ -101,7 +107,8 @@ def test_without_the_choice_nothing_stays(site: Site) -> None:
 
 
 def test_a_vm_without_any_filled_volume_is_removed(site: Site) -> None:
-    attach(begin(site), scenario())
+    begin(site)
+    site.plug(scenario())
     site.node.shutdown()
     assert site.cluster.vms == {}
     assert kinds(site) == []
@@ -207,7 +214,7 @@ def test_a_volume_that_was_not_filled_to_its_end_is_freed(site: Site) -> None:
     begin(site)
     first = fill(site, scenario())
     site.node.detach()
-    attach(site.node, scenario(Bus.VIRTIO, Format.QCOW2))
+    site.plug(scenario(Bus.VIRTIO, Format.QCOW2))
     site.node.shutdown()
     assert len(site.cluster.volumes.owned(vm_of(site).vmid)) == 2
     begin(site).volume(scenario())

@@ -15,7 +15,6 @@ from pve.cluster import Cluster
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
 from pvebench.errors import NotOwned, ServerGone, VolumeError
 from pvebench.model.disk import Bus, Format
 from pvebench.model.ports import REMAINS
@@ -39,11 +38,8 @@ def test_another_clusters_disk_of_the_same_number_stays(
 ) -> None:
     other = neighbour(both, tmp_path)
     (disk,) = theirs(other, name)
-    wanted = scenario(storage="share")
-    both.node.boot(MACHINE)
+    both.plug(scenario(storage="share"))
     assert both.node.vmid == 9000
-    volume, _ = both.node.volume(wanted)
-    both.node.attach(volume, wanted.disk)
     both.node.shutdown()
     assert both.cluster.vms == {}
     assert other.volumes.owned(9000) == [disk]
@@ -54,7 +50,7 @@ def test_it_stays_when_a_killed_process_is_tidied_up_after(site: Site, tmp_path:
     other = neighbour(site, tmp_path)
     (disk,) = theirs(other, "vm-9000-disk-0.raw")
     site.node.volume(scenario(storage="share"))
-    undo_vms(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    site.undo()
     assert site.cluster.vms == {}
     assert other.volumes.owned(9000) == [disk]
 
@@ -100,7 +96,7 @@ def test_a_vm_that_someone_gave_a_disk_is_not_removed_with_it(site: Site) -> Non
     vm = site.cluster.vms[site.node.vmid]
     disk = site.cluster.volumes.allocate("local", vm.vmid, "vm-9000-disk-0.raw", 1024, "raw")
     vm.config["scsi5"] = disk
-    (line,) = undo_vms(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    (line,) = site.undo()
     assert "vm-9000-disk-0.raw was not created by pvebench" in line
     assert vm.vmid in site.cluster.vms
     assert site.cluster.volumes.path(disk).exists()
@@ -119,11 +115,11 @@ def test_a_vm_with_a_disk_of_someone_stays_in_the_journal_until_it_is_gone(site:
     with pytest.raises(ServerGone, match=f"{disk} was not created by pvebench"):
         site.node.shutdown()
     for _ in range(2):
-        (line,) = undo_vms(site.store.journal, site.connect(), SystemClock(), node="pve1")
+        (line,) = site.undo()
         assert f"{disk} was not created by pvebench" in line
         assert [details["vmid"] for _, _, details in site.store.journal.pending()] == ["9000"]
     del vm.config["scsi5"]
-    lines = undo_vms(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    lines = site.undo()
     assert lines[0].startswith(f"removed VM 9000 with its volumes; not removed: {disk} on pve1, ")
     assert [kind for _, kind, _ in site.store.journal.pending()] == [REMAINS]
     assert site.cluster.volumes.path(disk).exists()
@@ -153,7 +149,7 @@ def test_whatever_it_holds_that_was_not_made_for_it_stays(
         vm.pending["sata3"] = disk
     else:
         vm.config |= {key: text.format(disk) for key, text in HOLDS[where].items()}
-    (line,) = undo_vms(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    (line,) = site.undo()
     assert f"{disk} was not created by pvebench" in line
     assert site.cluster.volumes.path(disk).exists()
     assert vm.vmid in site.cluster.vms

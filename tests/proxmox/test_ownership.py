@@ -164,10 +164,7 @@ def test_a_vm_whose_making_was_not_answered_is_not_lost(site: Site, kind: str) -
 )
 def test_a_lost_answer_is_looked_up_and_the_call_never_repeated(site: Site, path: str) -> None:
     site.faults.add("drop_after", "PUT" if path == "/config" else "POST", path)
-    wanted = scenario()
-    site.node.boot(MACHINE)
-    volume, _ = site.node.volume(wanted)
-    site.node.attach(volume, wanted.disk)
+    site.plug(scenario())
     site.node.power_off()
     assert site.faults.hits
     kinds = [task.kind for task in site.cluster.tasks.all]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxmox.test_interrupted_creation import PLACE, DyingApi, Killed, Waits, undo
+from proxmox.test_interrupted_creation import PLACE, DyingApi, Killed, Waits
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.api.connection import Api
@@ -87,9 +87,7 @@ def create(site: Site, api: Api) -> None:
 
 def run(site: Site, wanted: Scenario) -> Mapping[str, Any]:
     """Boot the guest and attach a disk as a case does; return the configuration meanwhile."""
-    volume, _ = site.node.volume(wanted)
-    site.node.boot(wanted.machine)
-    site.node.attach(volume, wanted.disk)
+    site.plug(wanted)
     config = dict(site.cluster.vms[site.node.vmid].config)
     site.node.detach()
     return config
@@ -197,13 +195,13 @@ def test_killed_before_or_after_each_request_of_a_clone_nothing_of_it_is_left(
         except Killed:
             moments += 1
             site.cluster.idle()
-            undo(site, Waits())
+            site.undo(Waits())
             assert site.cluster.vms.keys() == {TEMPLATE}, dies_at
             assert site.store.journal.pending() == [], dies_at
         else:
             break
     assert moments >= 7
-    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.undo() == ["removed VM 9000 with its volumes"]
     assert (site.cluster.vms[TEMPLATE].config, content(site)) == (before, disks)
 
 
@@ -217,13 +215,13 @@ def test_a_clone_that_takes_longer_than_the_wait_is_removed_later(
     number = request_of_clone(site)
     with pytest.raises(Killed):
         create(site, DyingApi(site.connect(), number, after=True))  # type: ignore[arg-type] # as Api
-    (line,) = undo(site)
+    (line,) = site.undo()
     assert "VM 9000 is still created" in line
     assert site.store.journal.pending()
     site.cluster.tasks.all[-1].stopped.set()
     site.cluster.idle()
     monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 60.0)
-    assert undo(site) == ["VM 9000 already gone"]
+    assert site.undo() == ["VM 9000 already gone"]
     assert site.cluster.vms.keys() == {TEMPLATE}
 
 
@@ -244,7 +242,7 @@ def request_of_clone(site: Site) -> int:
 
     with pytest.raises(Killed):
         create(site, Counting())  # type: ignore[arg-type] # as Api
-    undo(site, Waits())
+    site.undo(Waits())
     return len(seen)
 
 
@@ -260,7 +258,7 @@ def test_a_clone_by_another_user_does_not_end_the_wait_for_the_own_one(site: Sit
     api = site.connect()
     path = f"/nodes/pve1/qemu/{TEMPLATE}/clone"
     late = Waits(lambda: api.post(path, newid=9000, pool=POOL, description=text))
-    assert undo(site, late) == ["removed VM 9000 with its volumes"]
+    assert site.undo(late) == ["removed VM 9000 with its volumes"]
     assert site.cluster.vms[TEMPLATE].config == before
 
 
@@ -270,7 +268,7 @@ def test_a_clone_whose_response_is_lost_is_found_by_its_task(site: Site) -> None
     create(site, site.connect())
     assert site.faults.hits
     assert site.cluster.vms[9000].config["tags"] == "pvebench"
-    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.undo() == ["removed VM 9000 with its volumes"]
 
 
 def test_a_clone_taken_for_another_users_stays_in_the_journal(
@@ -288,7 +286,7 @@ def test_a_clone_taken_for_another_users_stays_in_the_journal(
     assert len(site.store.journal.pending()) == 1
     site.cluster.may_copy.set()
     site.cluster.idle()
-    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.undo() == ["removed VM 9000 with its volumes"]
     assert site.cluster.vms.keys() == {TEMPLATE}
 
 
@@ -314,7 +312,7 @@ def test_a_killed_clone_is_named_with_its_marker_for_root(
     site.cluster.tasks.all[-1].stopped.set()
     site.cluster.idle()
     ((_, _, details),) = site.store.journal.pending()
-    (line,) = undo(site)
+    (line,) = site.undo()
     assert f"lock clone with {details['mark']} in it" in line
     assert site.cluster.vms[9000].config["lock"] == "clone"
 

@@ -19,7 +19,6 @@ from pve.storage import Volumes
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config.settings import load_settings
-from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.privileges import (
     OPERATION_PRIVILEGES,
     OPERATION_ROLE,
@@ -532,7 +531,7 @@ def test_a_moved_disk_is_freed_with_a_vm_that_a_crash_left(allowed: Site) -> Non
     attach(allowed)
     one = operate(allowed, "move")
     until(lambda: one.look().ended)
-    lines = undo_vms(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    lines = allowed.undo()
     assert lines == ["removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.owned(9000) == []
 
@@ -662,7 +661,7 @@ def test_a_backup_that_waits_for_another_one_keeps_its_record(allowed: Site) -> 
 def test_backups_of_a_vm_that_is_gone_are_named(allowed: Site) -> None:
     details = {"node": "pve1", "vmid": "9000", "storage": "local", "mark": "0" * 32}
     allowed.store.journal.open(KIND, details)
-    (line,) = undo_vms(allowed.store.journal, allowed.connect(), SystemClock(), node="pve1")
+    (line,) = allowed.undo()
     assert "backups on local of VM 9000 not checked: the VM is gone" in line
     assert notes("0" * 32) in line
     assert kinds(allowed) == ["remains"]

@@ -120,7 +120,7 @@ class Behaviors:
 
     def killed_snapshot(self) -> bool:
         """A killed qmsnapshot leaves `lock: snapshot`, the snapshot and its memory's volume."""
-        self.call("PUT", "qemu/9000/config", scsi0="thin:1", memory="16")
+        self.call("PUT", "qemu/9000/config", scsi0="thin:0.01", memory="16")
         self.ended("POST", "qemu/9000/status/start")
         self.ended("POST", "qemu/9000/snapshot", snapname="ab", vmstate="1", stop="kill")
         names = {row["name"] for row in self.call("GET", "qemu/9000/snapshot")}

@@ -652,6 +652,11 @@ class Cluster(CloneCalls, OperationCalls):
         self, who: str, node: str, storage: str, content: str = "", vmid: str | None = None
     ) -> list[dict[str, Any]]:
         rows = self.volumes_on[node].listed(storage, content, int(vmid) if vmid else None)
+        of_lvm = self.major >= 9 and self.storages[storage].type == "lvm"
+        running = {vm.vmid for vm in self.vms.values() if vm.running}
+        for row in rows:  # the header of a logical volume is read only while it is active
+            if of_lvm and row["format"] == "qcow2" and row.get("vmid") not in running:
+                row["approximate-size"] = row.pop("size") + (4 << 20)
         return [
             row
             for row in rows

@@ -24,7 +24,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.model.volume import Volume
+from pvebench.model.volume import Plug, Volume
 from testing.stores import TemporaryStore
 
 MACHINE = Machine(memory_bytes=512 * MIB, cpus=1)
@@ -127,7 +127,7 @@ class Site:
     def plug(self, asked: Scenario) -> Volume:
         """Boot the benchmark VM with the disk of a scenario; return its volume."""
         volume = self.node.volume(asked)[0]
-        self.node.boot(MACHINE)
+        self.node.boot(asked.machine, Plug(volume, asked.disk) if asked.disk.cold else None)
         self.node.attach(volume, asked.disk)
         return volume
 

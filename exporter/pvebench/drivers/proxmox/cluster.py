@@ -171,7 +171,8 @@ def read_cluster(api: Api, clock: Clock, names: Mapping[str, Sequence[str]]) -> 
         if row.get("type") != "qemu" or row.get("template"):
             continue
         if not {"node", "vmid"} <= row.keys():
-            unread.append(f"{row.get('id', 'a VM')}: listed without its node or number")
+            number = str(row.get("id", "of an unknown number")).rpartition("/")[2]
+            unread.append(f"VM {number}: listed without its node or number")
             continue
         if row["node"] in silent and row.get("status") == "unknown":
             unread.append(f"VM {row['vmid']}: node {row['node']} does not respond")

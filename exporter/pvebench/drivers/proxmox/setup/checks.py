@@ -265,7 +265,7 @@ def _held_already(api: Api, place: VmPlace, storage: str, marks: Mapping[int, st
     """
     entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
     return sum(
-        int(entry.get("size", 0))
+        int(entry.get("size") or entry.get("approximate-size", 0))
         for entry in entries
         if any(belongs(str(entry["volid"]), vmid, mark) for vmid, mark in marks.items())
     )

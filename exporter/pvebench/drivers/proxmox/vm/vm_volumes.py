@@ -240,7 +240,8 @@ class Volumes:
             if record.options != self._storage_options(record.storage):
                 return False
         entry = self._listed(storage.id).get(record.volid, {})
-        listed = (str(entry.get("format")), entry.get("size"))
+        # From 9.1 on, the size of an inactive qcow2 volume on LVM is only approximate.
+        listed = (str(entry.get("format")), entry.get("size", record.listed_bytes))
         return listed == (record.format, record.listed_bytes)
 
     def has(self, volume: Volume) -> bool:
