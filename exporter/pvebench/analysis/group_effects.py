@@ -30,6 +30,8 @@ WINDOW: Final = 40
 PRIOR: Final = 8.0
 """Weight of the scale of the next smaller block, in independent placebos."""
 BLOCKS: Final = (1, 2, 3, 5, 8, 13, 20)
+AT_ONCE: Final = 64
+"""Cases whose windows are in memory at once."""
 FEW: Final = 20
 """Minimum runs before a change to compute placebos."""
 ALIKE: Final = 4.0
@@ -89,12 +91,19 @@ of freedom."""
 
 
 def _many(before: Matrix, after: int) -> _PastShifts:
-    level, noise = references(before, window=min(WINDOW, before.shape[1]), least=LEAST)
     # A block as long as half of the history would leave too few placebos.
     block = min(after, max(1, (before.shape[1] - LEAST) // 2))
-    mean, guard, scales = _placebos(before, level, noise, block)
+    rows = range(0, len(before), AT_ONCE)
+    parts = [_of_cases(before[row : row + AT_ONCE], block) for row in rows]
+    level, noise, mean, guard, *scales = (np.concatenate(part) for part in zip(*parts, strict=True))
     degrees = mean.shape[1] / block + 2
-    return level[:, -1:], noise[:, -1:], block, (mean, guard), scales, degrees
+    return level, noise, block, (mean, guard), (scales[0], scales[1]), degrees
+
+
+def _of_cases(before: Matrix, block: int) -> tuple[Matrix, ...]:
+    level, noise = references(before, window=min(WINDOW, before.shape[1]), least=LEAST)
+    mean, guard, scales = _placebos(before, level, noise, block)
+    return level[:, -1:], noise[:, -1:], mean, guard, *scales
 
 
 def _few(before: Matrix, after: int) -> _PastShifts:
