@@ -1,31 +1,25 @@
-"""Audit of the disks of all VMs: effective settings, findings, measured difference. Pure."""
+"""Audit of the disks of all VMs: findings, measured difference, commands. Pure."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
 from pvebench.advice.sentences import PURPOSES, gain_data, gain_text, ids_text, regression_text
-from pvebench.analysis.difference import JointDifference
-from pvebench.drivers.proxmox.vm.drive import (
-    DIRECT,
-    OTHER_VOLUMES,
-    SLOT,
-    VOLUME_CHAINS,
-    effective,
-    is_krbd,
-    is_on,
-    is_thin,
-    kind_of,
-    parse_drive,
-    test_slots,
+from pvebench.advice.vm_findings import (
+    Finding,
+    disk_findings,
+    effective_options,
+    next_config,
+    storage_of,
+    vm_findings,
 )
+from pvebench.analysis.difference import JointDifference
+from pvebench.drivers.proxmox.vm.drive import SLOT, is_on, kind_of, parse_drive
 from pvebench.model.audit import AuditedCluster, AuditedVm
-from pvebench.model.buses import BUSES
 from pvebench.model.definition import configuration_text
 from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
@@ -34,28 +28,9 @@ from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed
 
 _COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")
 """Options that decide which measured configuration is nearest, the most important first."""
-_REPORTED: Final = (*_COMPARED, "discard", "scsihw")
 _CHANGED: Final = ("cache", "aio", "iothread")
 """Of these, options that a drive string can change on the same slot."""
 _SINGLE: Final = "virtio-scsi-single"
-_MACHINE: Final = re.compile(r"(pc-(i440fx|q35)|pc|q35)(-(?P<major>\d{1,9})\.[\d.]+(\+pve\d+)?)?")
-_CREATED: Final = re.compile(r"creation-qemu=(?P<major>[0-9]{1,9})")
-_FREEZE: Final = ("freeze-fs", "freeze-fs-on-backup", "guest-fsfreeze")
-"""Names of one option of `agent`; up to version 9.1 only the second."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something about a disk or its VM.
-
-    Attributes:
-        severe: whether data is at risk, or the VM may not start.
-        changes: options of the drive string, or the VM's machine, that remedy it; None removes one.
-    """
-
-    text: str
-    severe: bool = False
-    changes: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +71,10 @@ def audit(
     disks = [
         _disk(vm, slot, text, cluster, advice, trends)
         for vm in cluster.vms
-        for slot, text in sorted({**_next_config(vm), **vm.config}.items())
+        for slot, text in sorted({**next_config(vm), **vm.config}.items())
         if SLOT.match(slot) and not _is_cdrom(text)
     ]
     return tuple(sorted(disks, key=_order))
-
-
-def _next_config(vm: AuditedVm) -> dict[str, str]:
-    """Return the configuration of the VM's next start."""
-    return {key: text for key, text in {**vm.config, **vm.pending}.items() if text}
 
 
 def _is_cdrom(text: str) -> bool:
@@ -125,12 +95,10 @@ def _disk(
     advice: Sequence[Recommendation],
     trends: Mapping[str, Trend],
 ) -> AuditedDisk:
-    storage = _storage(text)
+    storage = storage_of(text)
     kind = cluster.storages.get(storage, {})
-    used = _effective(vm.config, slot, text, kind)
-    findings = [*_also_pending(vm, lambda config: _findings(config, slot, kind))]
-    if slot in vm.pending:
-        findings.append(Finding(text="changed, in use only after the VM was stopped and started"))
+    used = effective_options(vm.config, slot, text, kind)
+    findings = [*disk_findings(vm, slot, kind)]
     same = [advised for advised in advice if advised.storage in cluster.names.get(storage, ())]
     shared = is_on(kind.get("shared", "")) or kind_of(kind).of_server  # the same disks on all nodes
     recommendations = [advised for advised in same if advised.node == vm.node] or (
@@ -149,128 +117,6 @@ def _disk(
         gain=gain,
         commands=tuple(_commands(vm, slot, text, used, faster, findings)),
     )
-
-
-def _storage(text: str) -> str:
-    volid = parse_drive(text)[0]
-    return volid.partition(":")[0] if ":" in volid and volid[0] != "/" else ""
-
-
-def _effective(
-    config: Mapping[str, str], slot: str, text: str, kind: Mapping[str, str]
-) -> dict[str, str]:
-    volid, options = parse_drive(text)
-    # A path has the format of its option, a volume that of its name.
-    form = options.get("format", "") if volid[:1] == "/" else volid.rpartition(".")[2]
-    meaning = effective(slot, options, scsihw=config.get("scsihw", "lsi"), storage=kind)
-    meaning["format"] = form if form in ("qcow2", "vmdk") else "raw"
-    return {name: meaning[name] for name in _REPORTED}
-
-
-def _also_pending(
-    vm: AuditedVm, findings_of: Callable[[Mapping[str, str]], Iterable[Finding]]
-) -> Iterator[Finding]:
-    """Yield the findings of a configuration, then those that only its pending changes have.
-
-    The latter have no remedy, as a command would discard the change.
-    """
-    now = tuple(findings_of(vm.config))
-    yield from now
-    for finding in findings_of(_next_config(vm)):
-        if finding.text not in {it.text for it in now}:
-            yield Finding(text=f"pending change: {finding.text}", severe=finding.severe)
-
-
-def _findings(config: Mapping[str, str], slot: str, kind: Mapping[str, str]) -> Iterator[Finding]:
-    if slot not in config:
-        return
-    _, options = parse_drive(config[slot])
-    used = _effective(config, slot, config[slot], kind)
-    yield from _cache_findings(options, used, kind)
-    yield from _bus_findings(options, used)
-    name, chained = kind.get("type", ""), is_on(kind.get("snapshot-as-volume-chain", ""))
-    if is_thin(kind, used["format"]) and used["discard"] == "0":
-        text = "discard is off on thin storage: deleted data keeps its space"
-        yield Finding(text=text, changes={"discard": "on"})
-    if is_on(options.get("snapshot", "")):
-        text = "snapshot=1: all writes are lost when the VM stops"
-        yield Finding(text=text, severe=True, changes={"snapshot": None})
-    if chained and used["format"] == "qcow2" and (machine := _newer_machine(config)):
-        text = "a snapshot chain needs machine version 10.0; with this one the VM does not start"
-        yield Finding(text=text, severe=True, changes={"machine": machine})
-    if name in ("nfs", "cifs") and used["format"] == "qcow2" and not chained:
-        text = "a snapshot of qcow2 on NFS or CIFS stops the VM for minutes if the image is large"
-        yield Finding(text=text)
-
-
-def vm_findings(vm: AuditedVm, cluster: AuditedCluster) -> tuple[Finding, ...]:
-    """Return what concerns a VM, not one of its disks."""
-    return tuple(_also_pending(vm, lambda config: _vm_findings(config, vm, cluster)))
-
-
-def _vm_findings(
-    config: Mapping[str, str], vm: AuditedVm, cluster: AuditedCluster
-) -> Iterator[Finding]:
-    keys = (*OTHER_VOLUMES, "hookscript")
-    drives = [text for key, text in config.items() if SLOT.match(key) or key in keys]
-    for storage in sorted({*map(_storage, drives)} - {""}):
-        if absence := cluster.absence(storage, vm.node):
-            yield Finding(text=f"storage {storage} {absence}: the VM does not start", severe=True)
-    controller = config.get("scsihw", "lsi")
-    if not controller.startswith("virtio") and any("scsi" in slot for slot in test_slots(config)):
-        yield Finding(text=f"emulated controller {controller}: slow, no I/O thread")
-    if (lock := config.get("lock")) == "suspended":
-        yield Finding(text="suspended to disk: its start resumes it, with the options of before")
-    elif lock:
-        text = f"locked ({lock}): Proxmox VE rejects its start and changes; if no task of it runs"
-        yield Finding(text=f"{text}, `qm unlock {vm.vmid}` removes the lock")
-    if "args" in config:
-        yield Finding(text="args passes options to QEMU that pvebench does not read")
-    if "parent" in config:
-        yield Finding(text=f"has snapshots, the newest is {config['parent']}")
-    default, agent = parse_drive(config.get("agent", ""))
-    if not is_on(agent.get("enabled", default)):
-        yield Finding(text="no guest agent: backups do not freeze the file systems")
-    elif off := [name for name in _FREEZE if not is_on(agent.get(name, "1"))]:
-        yield Finding(text=f"{off[0]}=0: backups do not freeze the file systems")
-
-
-def _cache_findings(
-    options: Mapping[str, str], used: Mapping[str, str], kind: Mapping[str, str]
-) -> Iterator[Finding]:
-    name, asked, direct = kind.get("type", ""), options.get("aio"), used["cache"] in DIRECT
-    if used["cache"] == "unsafe":
-        text = "cache=unsafe ignores flushes: data is lost if the host crashes"
-        yield Finding(text=text, severe=True, changes={"cache": None})
-    if asked == "native" and not direct:
-        text = "aio=native with the page cache: the VM does not start"
-        yield Finding(text=text, severe=True, changes={"aio": None})
-    if asked == "io_uring" and (kind_of(kind).uring_hangs or (is_krbd(kind) and not direct)):
-        text = f"aio=io_uring on {'krbd' if name == 'rbd' else name} can hang; Proxmox VE avoids it"
-        yield Finding(text=text, severe=True, changes={"aio": None})
-
-
-def _bus_findings(options: Mapping[str, str], used: Mapping[str, str]) -> Iterator[Finding]:
-    if not BUSES[used["bus"]].hotplug:
-        yield Finding(text=f"emulated controller {used['bus']}: slow, no I/O thread")
-    if is_on(options.get("iothread", "")) and used["iothread"] == "0":
-        text = f"iothread=1 has no effect with {used['scsihw'] or used['bus']}"
-        yield Finding(text=f"{text}; it needs virtio-scsi-single")
-
-
-def _newer_machine(config: Mapping[str, str]) -> str:
-    """Return a machine type with volume chains; empty: the next start uses one, or it is unknown.
-
-    Proxmox VE pins Windows without a version to that of the VM's creation (Machine.pm).
-    """
-    machine = config.get("machine", "pc")
-    match = version = _MACHINE.search(machine)
-    if match and not match["major"] and config.get("ostype", "").startswith("w"):
-        version = _CREATED.search(config.get("meta", "")) or _CREATED.search("creation-qemu=0")
-    if not match or not version or int(version["major"] or VOLUME_CHAINS) >= VOLUME_CHAINS:
-        return ""
-    chipset = "q35" if "q35" in match[0] else "i440fx"
-    return machine.replace(match[0], f"pc-{chipset}-{VOLUME_CHAINS}.0", 1)
 
 
 # --- What the measurements of the same storage say.

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines, vm_findings
+from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import ids_text
+from pvebench.advice.vm_findings import vm_findings
 from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.store.current import View
 from pvebench.verdicts.ranking import EMULATED, LEAST_RUNS
