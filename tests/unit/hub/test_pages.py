@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from pvebench.model.environment import Affected, KnownIssue
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
-from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
+from pvebench_fleet.hub.app import METRICS, FleetPages, Readers, make_pages, metrics_text, page_text
 from pvebench_fleet.hub.fleet_view import (
     BEHIND_SECONDS,
     NO_SITE_SECONDS,
@@ -29,7 +29,6 @@ from pvebench_fleet.hub.fleet_view import (
     findings,
     upgrades,
 )
-from pvebench_fleet.hub.pages import METRICS, metrics, page
 from pvebench_fleet.hub.store.database import HubDatabase
 from testing.hub_requests import GRAZ, NOW, SETTINGS
 from testing.packs import ROOT
@@ -51,7 +50,7 @@ RULES = ROOT / "prometheus" / "hub"
 
 def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
     found = upgrades(FleetView(effects=sites_with(4), facts={"bregenz": [{"kernel": "6.14.5"}]}))
-    text = page(OVERVIEW, Compared(upgrades=found), name="fleet", now=NOW)
+    text = page_text(OVERVIEW, Compared(upgrades=found), name="fleet", now=NOW)
     for part in (
         "Everything is 5.0% slower at 4 of 12 sites since kernel 6.14.8",
         "Still to come: bregenz",
@@ -68,13 +67,13 @@ def test_the_page_shows_upgrades_sites_judging_and_worst_cases() -> None:
 
 def test_no_site_reverses_or_hides_text_on_the_page() -> None:
     site = replace(GRAZ, name="a\u202ezarg\u2066\u200b")
-    text = page(replace(OVERVIEW, sites=[site]), Compared(), name="f\u202eleet", now=NOW)
+    text = page_text(replace(OVERVIEW, sites=[site]), Compared(), name="f\u202eleet", now=NOW)
     assert "zarg" in text
     assert text.replace("\n", "").isprintable()
 
 
 def test_metrics_have_help_escaped_labels_and_every_name() -> None:
-    text = metrics(OVERVIEW, Compared())
+    text = metrics_text(OVERVIEW, Compared())
     assert 'pvebench_hub_site_info{site="graz",state="held"} 1.0\n' in text
     assert 'pvebench_hub_node_unjudged_runs{node="p\\"1",site="graz"} 7.0\n' in text
     assert 'pvebench_hub_site_contact_timestamp_seconds{site="new"} 0.0\n' in text
@@ -116,7 +115,7 @@ def test_the_alerts_page_and_doctor_have_the_same_limits() -> None:
     assert limits["PVEBenchHubJudgingBehind"] == f"{BEHIND_SECONDS / 86400:.0f} * 86400"
     for skew, named in ((SKEW_SECONDS, False), (SKEW_SECONDS + 1, True)):
         shown = Overview(sites=[replace(GRAZ, contact=NOW, skew=skew)])
-        assert ("clock off" in page(shown, Compared(), name="", now=NOW)) is named
+        assert ("clock off" in page_text(shown, Compared(), name="", now=NOW)) is named
         assert any("clock off" in text for _, text in findings(shown, SETTINGS, NOW)) is named
 
 
@@ -156,8 +155,8 @@ def test_a_site_whose_data_fails_is_named_and_the_others_are_compared_and_shown(
     assert len(found.upgrades) == 1
     broken = replace(GRAZ, contact=float("-inf"))
     overview = Overview(sites=[broken, replace(GRAZ, name="linz")])
-    text = page(overview, found, name="", now=NOW)
+    text = page_text(overview, found, name="", now=NOW)
     assert "graz is not compared: ValueError" in text
     assert "<td>graz</td><td>not shown: see the log of `hub pages`</td>" in text
     assert "linz</a></td><td>held, clock off by" in text
-    assert "pvebench_hub_sites_not_compared 1.0\n" in metrics(overview, found)
+    assert "pvebench_hub_sites_not_compared 1.0\n" in metrics_text(overview, found)
