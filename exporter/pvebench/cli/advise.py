@@ -112,7 +112,7 @@ def _audit(settings: Settings, form: str) -> None:
         raise ConfigError.of_options(
             f"--vms: driver {settings.driver} has no cluster; use --driver proxmox"
         )
-    has_results = (settings.state / "pvebench.db").exists()
+    has_results = settings.database.exists()
     with results_of(settings) if has_results else nullcontext() as store:
         view, found = _advice(settings, store) if store else (View(), ())
     disks = audit(cluster, found, view.trends)

@@ -114,7 +114,7 @@ relative_option = click.option(
 @contextmanager
 def results_of(settings: Settings) -> Iterator[Store]:
     """Open the results for reading. Raises StoreError if there are none."""
-    database = settings.state / "pvebench.db"
+    database = settings.database
     if not database.exists():
         raise StoreError(
             f"no results yet: {database} does not exist",

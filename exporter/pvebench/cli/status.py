@@ -42,7 +42,7 @@ def status(form: str, **options: Any) -> None:
 
 def _lines(settings: Settings, failed: list[StoreError]) -> Iterator[tuple[str, str]]:
     """Yield name and text of each line; why results cannot be read is added to `failed`."""
-    now, database = datetime.now(UTC), settings.state / "pvebench.db"
+    now, database = datetime.now(UTC), settings.database
     holder = holder_of(settings.state)
     live = _live(settings, "status") if holder else {}
     yield "running", _running(settings, holder, live)

@@ -89,7 +89,7 @@ def _outlooks(
     settings: Settings, changes: Mapping[str, str], known: Mapping[str, str]
 ) -> list[Outlook]:
     issues = load_known_issues(*settings.known_issues)
-    has_results = (settings.state / "pvebench.db").exists()
+    has_results = settings.database.exists()
     with results_of(settings) if has_results else nullcontext() as store:
         results = Results(store) if store else None
         view = results.now if results else View()

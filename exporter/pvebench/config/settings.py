@@ -168,6 +168,8 @@ _RELOADABLE: Final = (
 
 
 MAX_PACKS: Final = 100
+DATABASE: Final = "pvebench.db"
+"""Name of the results database in the state directory."""
 
 
 class WallSettings(Strict):
@@ -275,6 +277,11 @@ class Settings(_KeysOfDrivers):
             return None
         windows = tuple(parse_window(text) for text in self.quiet_hours)
         return QuietHours(windows, ZoneInfo(self.time_zone))
+
+    @property
+    def database(self) -> Path:
+        """Path of the results database."""
+        return self.state / DATABASE
 
     def measured_nodes(self) -> tuple[str, ...]:
         """Return the measured nodes; each has its own worker."""

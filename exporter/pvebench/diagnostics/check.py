@@ -166,7 +166,7 @@ def _pack(fit: FittingCases) -> Finding:
 def _identities(settings: Settings) -> Iterator[Finding]:
     """Yield whether each storage still is on the recorded device."""
     nodes = settings.measured_nodes()
-    with stored_at(settings.state / "pvebench.db") as stored:
+    with stored_at(settings.database) as stored:
         for (node, name), read in engine_of(settings.driver).identities(settings).items():
             title = f"identity of {name}"
             title = f"{node}: {title}" if len(nodes) > 1 else title

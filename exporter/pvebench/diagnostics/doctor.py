@@ -141,7 +141,7 @@ def _prerequisites(settings: Settings) -> Iterator[Observation]:
 
 
 def _database(settings: Settings) -> Iterator[Observation]:
-    path = settings.state / "pvebench.db"
+    path = settings.database
     summary = summarize_store(path, most_bytes=CHECKED_BYTES)
     if summary is None:
         yield Observation("database", Severity.OK, f"the first start creates {path}")
@@ -171,7 +171,7 @@ def _unwritable(state: Path) -> str:
 
 
 def _backups(settings: Settings) -> Observation:
-    backups = backups_of(settings.state / "pvebench.db")
+    backups = backups_of(settings.database)
     if not settings.keep_backups:
         text = "disabled; set keep_backups above 0 to be able to restore the database"
         return Observation("backups", Severity.WARNING, text)
@@ -188,7 +188,7 @@ def _backups(settings: Settings) -> Observation:
 
 def leftovers(settings: Settings) -> Iterator[Observation]:
     """Yield an observation of what the state's journal has open, for `doctor` and `status`."""
-    summary = summarize_store(settings.state / "pvebench.db", most_bytes=0)
+    summary = summarize_store(settings.database, most_bytes=0)
     holder = holder_of(settings.state)
     entries = summary.pending if summary else ()
     for text in (text for kind, text in entries if kind == REMAINS):

@@ -57,7 +57,7 @@ def check_notifications(settings: Settings, *, seconds: float) -> Iterator[Obser
         problem = _address_problem(receiver, seconds)
         if problem is not None:
             yield Observation(f"notify {receiver.name}", *problem)
-    path = settings.state / "pvebench.db"
+    path = settings.database
     summary = summarize_store(path, most_bytes=0)
     if summary is not None and not summary.current:
         text = "queue not checked: the database has the schema of another version"

@@ -76,12 +76,11 @@ def assignments(
 
 def _identities(settings: Settings) -> dict[str, dict[str, str]]:
     """Return node -> storage -> `Scenario.identity`, for storages with an accepted new device."""
-    database = settings.state / "pvebench.db"
-    if not database.exists():
+    if not settings.database.exists():
         return {}
     from pvebench.store.state import stored_at  # noqa: PLC0415 # slow import, unneeded for a first plan
 
-    with stored_at(database) as stored:
+    with stored_at(settings.database) as stored:
         nodes = settings.measured_nodes() if stored else ()
         return {node: stored.identities.tokens(node) for node in nodes if stored}
 
@@ -188,13 +187,12 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
     Raises:
         StoreError: the stored runs cannot be read.
     """
-    database = settings.state / "pvebench.db"
     per_run: dict[NodeStorage, float] = {}
     wear = dict(driver_of(settings.driver).wear(settings))
-    if database.exists():
+    if settings.database.exists():
         from pvebench.store.state import stored_at  # noqa: PLC0415 # as above
 
-        with stored_at(database) as stored:
+        with stored_at(settings.database) as stored:
             per_run, measured = stored.writes() if stored else ({}, {})
         wear |= measured
     return pace(assigned, budgets_of(settings), per_run, wear)

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from sqlalchemy import Engine, create_engine
 
+from pvebench.config.settings import DATABASE
 from pvebench.errors import NotWritable, StoreLost
 from pvebench.files import RUNTIME, read_own, write_own
 from pvebench.log import log
@@ -49,7 +50,7 @@ class StateDirectory:
     @property
     def database(self) -> Path:
         """Path of the results database."""
-        return self.path / "pvebench.db"
+        return self.path / DATABASE
 
     @property
     def runtime(self) -> Path:

@@ -81,7 +81,7 @@ def observe(settings: Settings) -> Iterator[Observation]:
     """Yield the state of the connection to the hub. Raises StoreError: it cannot be read."""
     if settings.fleet is None:
         return
-    path = settings.state / "pvebench.db"
+    path = settings.database
     summary = summarize_store(path, most_bytes=0)
     if summary is not None and not summary.current:
         text = "not checked: the database has the schema of another version"
