@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from pvebench.model.disk import Cache, HostCache, Sync
+from pvebench.model.figure import SCENARIO
 from pvebench.model.units import format_size
 from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM, Case, Direction, SteadyRule
 
@@ -18,8 +19,6 @@ from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM, Case, Direction, Ste
 
 Parameter = int | float | str | bool
 WARM: Final = "may read from host memory"
-LABELS: Final = ("node", "storage", "bus", "cache", "format", "scenario")
-"""Labels of a scenario; a result has these and `workload`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ class Definition:
     @cached_property
     def labels(self) -> Mapping[str, str]:
         """The labels of every result of the case."""
-        return {**{name: getattr(self, name) for name in LABELS}, "workload": self.workload}
+        return {**{name: getattr(self, name) for name in SCENARIO}, "workload": self.workload}
 
     @property
     def all_caveats(self) -> tuple[str, ...]:
@@ -177,7 +176,7 @@ class Definition:
         """Return the definition that `as_data` was called on."""
         workload, labels = data["workload"], data["labels"]
         return cls(
-            **{name: labels[name] for name in LABELS},
+            **{name: labels[name] for name in SCENARIO},
             workload=workload["slug"],
             options=data["scenario"],
             tool=workload["tool"],
