@@ -25,10 +25,6 @@ REASONS = {
     ("pvebench/advice/packages.py", "pvebench/drivers/proxmox/node/node_state.py"): (
         "all packages that users name; those in effect at their installation"
     ),
-    (
-        "pvebench/analysis/verdict.py",
-        "pvebench/verdicts/overall_state.py",
-    ): "numbers of a metric; names, a layer above",
     ("pvebench/model/units.py", "pvebench/web/tls_and_users.py"): "durations of Go, without days",
     (
         "pvebench/web/tls_and_users.py",
