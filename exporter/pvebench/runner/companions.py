@@ -28,7 +28,7 @@ from pvebench.model.status import Phase
 from pvebench.model.volume import BlockCounters, sum_of
 from pvebench.model.workload import Case
 from pvebench.runner.measure import finish_job, read_logs, stop_job
-from pvebench.runner.prepare import Evidence, Ready, ReportPhase, Setup
+from pvebench.runner.prepare import Ready, ReportPhase, Setup
 from pvebench.workloads import TOOLS
 from pvebench.workloads.fault_dip import QUIET_SHARE
 from pvebench.workloads.fio_report import merge_reports
@@ -88,9 +88,8 @@ class Companions:
 
     @staticmethod
     def _prepare(setup: Setup, case: Case, report: ReportPhase) -> Ready:
-        evidence: Evidence = {}
         first = case.workload.first_touch
-        ready = setup.ready(case.scenario, report, evidence, fresh=False, first=first)
+        ready = setup.ready(case.scenario, report, {}, fresh=False, first=first)
         if case.workload.spoils or first:
             setup.discard_content(ready.volume)
         return ready

@@ -283,9 +283,8 @@ def _watch_whole(
     start = _mark(site)
     report(Phase.MEASURE, 0.0)
     begun = site.clock.monotonic()
-    pid = guest.start(job.argv)
-    deadline = site.clock.monotonic() + job.deadline_seconds
-    ended = wait_for_end(site, guest, pid, deadline=deadline)
+    deadline = begun + job.deadline_seconds
+    ended = wait_for_end(site, guest, guest.start(job.argv), deadline=deadline)
     activity = Activity(begun, site.clock.monotonic())
     end = _mark(site)
     report(Phase.COLLECT, 0.0)

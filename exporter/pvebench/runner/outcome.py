@@ -229,12 +229,12 @@ def _first_reads(case: Case, values: Values) -> float:
     memory = scenario.disk.in_vm and not scenario.disk.cache.direct
     if not memory or not str(parameters.get("rw")).startswith("rand"):
         return math.inf
-    whole = scenario.layout.file_bytes or scenario.volume_bytes
-    area = (int(parameters.get("size") or 0) or whole) * case.workload.vms
+    area = int(parameters.get("size") or scenario.layout.file_bytes or scenario.volume_bytes)
+    area *= case.workload.vms
     pages = max(1.0, PAGE_BYTES / int(parameters["bs"])) / area
     passes = pages * sum(values.of(figures.BYTES, way) or 0.0 for way in case.workload.directions)
-    ramp = passes * case.workload.ramp_seconds / (_largest(values, figures.RUNTIME) or 1.0)
-    return -math.exp(-ramp) * math.expm1(-passes) / passes if passes else 1.0
+    ramp = case.workload.ramp_seconds / (_largest(values, figures.RUNTIME) or 1.0)
+    return -math.exp(-ramp * passes) * math.expm1(-passes) / passes if passes else 1.0
 
 
 def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sample]:

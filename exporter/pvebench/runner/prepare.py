@@ -10,7 +10,7 @@ from typing import Final
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
 from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.log import log
-from pvebench.model.disk import HostCache
+from pvebench.model.disk import Bus, HostCache
 from pvebench.model.environment import Environment
 from pvebench.model.guest import Guest, Question
 from pvebench.model.ports import Site
@@ -339,4 +339,5 @@ def _target(scenario: Scenario, attachment: Attachment, guest: Guest) -> Target:
         scratch=attachment.scratch,
         work=attachment.work or guest.work or WORK_DIR,
         engine=guest.engine,
+        trims_counted=scenario.disk.bus is not Bus.VIRTIO,
     )

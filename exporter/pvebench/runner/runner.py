@@ -56,9 +56,8 @@ class Disturbance:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader of the run."""
-        if not self._name or self._begun:
-            return ()
-        return (f"no fault was caused: the storage's settings define no fault {self._name}",)
+        text = f"no fault was caused: the storage's settings define no fault {self._name}"
+        return (text,) if self._name and not self._begun else ()
 
     def begin(self) -> None:
         """Begin the fault. Raises FaultFailed."""

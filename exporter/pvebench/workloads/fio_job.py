@@ -78,6 +78,7 @@ def measure_job(workload: Workload, target: Target) -> Job:
         output=output,
         logs=logs,
         deadline_seconds=2 * seconds + 60,
+        moves_data=target.trims_counted or workload.directions != (Direction.TRIM,),
         timed=search or not writes_once(workload),
     )
 

@@ -43,6 +43,7 @@ class Target:
         scratch: directory on the disk for tools that create their own files; empty: none.
         work: directory for jobs and their output.
         engine: as `model.ports.Guest`.
+        trims_counted: whether QEMU counts discards: not those of virtio.
     """
 
     device: str
@@ -52,6 +53,7 @@ class Target:
     scratch: str = ""
     work: str = WORK_DIR
     engine: str = ""
+    trims_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ def make_job(
     return fio.job(
         tool_workload("fio", options, ramp_seconds=ramp, runtime_seconds=runtime), target
     )
+
+
+def test_trims_that_qemu_does_not_count_are_not_waited_for() -> None:
+    hidden = replace(TARGET, trims_counted=False)
+    jobs = [make_job(rw="trim", target=each) for each in (TARGET, hidden)]
+    assert [job.moves_data for job in [*jobs, make_job(target=hidden)]] == [True, False, True]
 
 
 def lines_of(job: Job) -> dict[str, str]:

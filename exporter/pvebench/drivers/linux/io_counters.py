@@ -62,14 +62,15 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
     Raises OSError: the device does not exist.
     """
     text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
-    fields = [kernel_number(field) for field in text.split()]
-    flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
+    fields = [*map(kernel_number, text.split()), *[0] * 6]  # discards since 4.18, flushes since 5.5
     return BlockCounters(
         read_operations=fields[0],
         write_operations=fields[4],
-        flush_operations=flushes,
+        flush_operations=fields[15],
         read_bytes=fields[2] * SECTOR,
         write_bytes=fields[6] * SECTOR,
+        unmap_operations=fields[11],
+        unmap_bytes=fields[13] * SECTOR,
         latency_seconds=(fields[3] + fields[7]) / 1000,
     )
 
