@@ -35,9 +35,9 @@ from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.orphans import OrphanVm, find_orphans
 from pvebench.drivers.proxmox.vm import agent
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
+from pvebench.drivers.proxmox.vm.bench_vm import pool_members
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.leftovers import undo_vms
-from pvebench.drivers.proxmox.vm.vm_state import pool_members
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,

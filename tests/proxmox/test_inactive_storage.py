@@ -14,8 +14,8 @@ from pve.server import RunningApi
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.setup.checks import spaces_on
 from pvebench.drivers.proxmox.setup.survey import survey
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, OperationTargets
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.errors import DriverError, VolumeError
 from pvebench.model.disk import Format
 from pvebench.model.ports import HoldKind

@@ -16,10 +16,9 @@ from pve.site import POOL, QuickClock, Site
 from pve.vms import Vm
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.vm import leftovers
-from pvebench.drivers.proxmox.vm.bench_vm import KIND
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, VmPlace
 from pvebench.drivers.proxmox.vm.description import description
 from pvebench.drivers.proxmox.vm.vm_create import make_vm, upload_iso
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 
 PLACE = VmPlace(node="pve1", pool=POOL, vmids=(9000, 9009))
 OPTIONS = {"name": "pvebench-pve1", "ostype": "l26", "memory": 64}

@@ -12,7 +12,7 @@ from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.node.node_activity import LOCKED_SECONDS
 from pvebench.drivers.proxmox.setup.checks import Needs, inspect
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
 from testing.captured_logs import captured_logs

@@ -41,7 +41,7 @@ from pvebench.drivers.proxmox.containers.container import (
     undo_containers,
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeError
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, container_archive

@@ -20,9 +20,9 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutcomeUnknown, ServerGone
 from pvebench.model.disk import Bus, Cache, Disk, Format

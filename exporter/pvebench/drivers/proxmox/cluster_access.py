@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pvebench.drivers.proxmox.api.connection import Api, Server, read_token
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.model.ports import Clock, Traffic
 

@@ -23,7 +23,7 @@ from pvebench.drivers.proxmox.node.node_state import (
 from pvebench.drivers.proxmox.node.storage_options import StorageOptions
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentClient, AgentGuest
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, node_time, refuse_without_rights
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import (
@@ -38,7 +38,6 @@ from pvebench.drivers.proxmox.vm.drive import (
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
-from pvebench.drivers.proxmox.vm.vm_state import node_time, refuse_without_rights
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed

@@ -25,16 +25,17 @@ from pvebench.drivers.proxmox.containers.container import (
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, nodes_of, section
 from pvebench.drivers.proxmox.vm.archives import remove_unrecorded
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
-from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
-from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
-from pvebench.drivers.proxmox.vm.leftovers import KEPT
-from pvebench.drivers.proxmox.vm.vm_state import (
+from pvebench.drivers.proxmox.vm.bench_vm import (
+    KIND,
+    BenchVm,
     VmPlace,
     listed_volumes,
     node_time,
     refuse_without_rights,
 )
+from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
+from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
+from pvebench.drivers.proxmox.vm.leftovers import KEPT
 from pvebench.errors import AccessDenied, DriverError, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.bench_vm import TAG, BenchVm
+from pvebench.drivers.proxmox.vm.bench_vm import TAG, BenchVm, node_time, read_config
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, claim_of, is_valid_claim
-from pvebench.drivers.proxmox.vm.vm_state import node_time, read_config
 from pvebench.errors import AccessDenied, HypervisorGone, NotOwned
 from pvebench.model.ports import Clock
 

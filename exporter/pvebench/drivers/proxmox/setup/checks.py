@@ -23,10 +23,10 @@ from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_N
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs, is_on
 from pvebench.drivers.proxmox.vm.template import CLONE, read_template
 from pvebench.drivers.proxmox.vm.vm_create import free_ids
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
 from pvebench.log import log

@@ -23,8 +23,7 @@ from pvebench.drivers.proxmox.api.tasks import (
     start_of,
     was_killed,
 )
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
-from pvebench.drivers.proxmox.vm.vm_state import active_storages
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, active_storages
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds, remember

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.clocks import attempts
-from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected, specific
+from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, specific
+from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.description import (
     Filled,
@@ -24,15 +26,6 @@ from pvebench.drivers.proxmox.vm.drive import (
     is_given,
     is_moved,
     test_slots,
-)
-from pvebench.drivers.proxmox.vm.vm_state import (
-    VmConfig,
-    VmPlace,
-    active_storages,
-    listed_volumes,
-    pool_members,
-    read_config,
-    refuse_without_rights,
 )
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, OutcomeUnknown
 from pvebench.log import log
@@ -52,6 +45,41 @@ _STILL_SECONDS: Final = 10.0
 """Time without changes after which a configuration change counts as complete, seconds."""
 _LOST_SECONDS: Final = 45.0
 """Time without a change after which a request counts as lost, seconds; pveproxy waits 30 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmPlace:
+    """Node, pool and VM IDs for VMs and containers.
+
+    Attributes:
+        vmids: first and last VM ID to try.
+    """
+
+    node: str
+    pool: str
+    vmids: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VmConfig:
+    """VM configuration.
+
+    Attributes:
+        values: key -> effective value, including the digest.
+        waiting: key -> entry of each pending change.
+    """
+
+    values: Mapping[str, Any]
+    waiting: Mapping[str, Any]
+
+
+def read_config(api: Api, path: str) -> VmConfig:
+    """Return the configuration of the VM at `path`, without an ownership check."""
+    rows = api.get(f"{path}/pending")
+    return VmConfig(
+        values={str(row["key"]): row["value"] for row in rows if "value" in row},
+        waiting={str(row["key"]): row for row in rows if "pending" in row or "delete" in row},
+    )
 
 
 class ForeignDisk(NotOwned):
@@ -360,6 +388,55 @@ class BenchVm:
         except Rejected:
             pass
         return None
+
+
+def refuse_without_rights(api: Api, pool: str) -> None:
+    """Check missing rights after a rejected call; without one, make no request.
+
+    A VM that the token may not see seems to be gone: each case would create another one.
+
+    Raises AccessDenied: the right is still missing, so nothing may be created or started.
+    """
+    if not api.refused:
+        return
+    table = api.get("/access/permissions")
+    missing = missing_rights(table, pool=pool, major=version_number(api)[0])
+    if lacking := [entry for entry in missing if privileges_in(entry) & api.refused]:
+        raise AccessDenied(
+            f"the token lacks {'; '.join(lacking)}",
+            cause="a role of the token or its user was changed, or the cluster was upgraded",
+            next_step=f"run `{INIT}`",
+        )
+    api.refused.clear()
+
+
+def node_time(api: Api, node: str, clock: Clock) -> float:
+    """Return the node's time, Unix seconds; this machine's time if the token lacks the right."""
+    try:
+        return float(api.get(f"/nodes/{node}/time")["time"])
+    except (AccessDenied, Rejected):
+        return clock.now().timestamp()
+
+
+def active_storages(api: Api, node: str, content: str | None = None) -> list[str]:
+    """Return the storages of the node whose content can be listed and removed."""
+    rows = api.get(f"/nodes/{node}/storage", content=content, enabled=1)
+    return [str(row["storage"]) for row in rows if row.get("active")]
+
+
+def listed_volumes(api: Api, node: str, vmid: int) -> set[str]:
+    """Return the volumes on all storages of the node that are named after the VM ID."""
+    volids: set[str] = set()
+    for storage in active_storages(api, node, "images"):
+        path = f"/nodes/{node}/storage/{storage}/content"
+        volids |= {str(row["volid"]) for row in api.get(path, content="images", vmid=vmid)}
+    return volids
+
+
+def pool_members(api: Api, pool: str) -> set[int]:
+    """Return the IDs of the VMs in a pool."""
+    members = api.get(f"/pools/{pool}")["members"]
+    return {int(member["vmid"]) for member in members if "vmid" in member}
 
 
 def _unchanged(vmid: int, why: str) -> str:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmConfig
 from pvebench.drivers.proxmox.vm.drive import UNUSED, is_moved, parse_drive, read_back, test_slots
-from pvebench.drivers.proxmox.vm.vm_state import VmConfig
 from pvebench.drivers.vm_lifecycle import find_in_guest, unverified
 from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
 from pvebench.model.disk import Disk

@@ -19,12 +19,11 @@ from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, newest_task, runs_task
 from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.archives import close_lost, remove_archives
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
 from pvebench.drivers.proxmox.vm.restored_vm import mark_again, was_restored
 from pvebench.drivers.proxmox.vm.vm_create import creation_of, is_free
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace
 from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOwned
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds

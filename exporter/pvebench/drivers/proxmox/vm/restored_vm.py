@@ -13,10 +13,9 @@ from typing import Final
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.api.tasks import runs_task, start_of
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace, pool_members
 from pvebench.drivers.proxmox.vm.description import description
 from pvebench.drivers.proxmox.vm.vm_create import CREATION, NodeContext, make_vm
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace, pool_members
 from pvebench.errors import Busy, NotOwned
 from pvebench.log import log
 

@@ -18,11 +18,17 @@ from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import Tasks, newest_task
-from pvebench.drivers.proxmox.vm.bench_vm import CHANGE_SECONDS, KIND, TAG, BenchVm
+from pvebench.drivers.proxmox.vm.bench_vm import (
+    CHANGE_SECONDS,
+    KIND,
+    TAG,
+    BenchVm,
+    VmPlace,
+    node_time,
+)
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, description
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, ClusterStorage
 from pvebench.drivers.proxmox.vm.template import CLONE, Template
-from pvebench.drivers.proxmox.vm.vm_state import VmPlace, node_time
 from pvebench.errors import DriverError, GuestImageError, NotOwned
 from pvebench.guest.image import GuestImage, file_digest
 from pvebench.model.disk import ScsiHw
