@@ -32,7 +32,7 @@ from hostvm.machine import HOME, NBD_PORT, HostVm, python
 from pvebench.drivers.storages.contract import MARK
 from pvebench.model.figures import WARM
 from pvebench.model.units import MIB, parse_size
-from pvebench.runner.outcome import COLD_SHARE
+from pvebench.runner.plausibility import COLD_SHARE
 from testing.packs import ROOT
 from testing.published import OVER_NBD, SCALES, Row, small_rows
 

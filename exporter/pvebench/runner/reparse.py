@@ -29,7 +29,8 @@ from pvebench.model.figures import (
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Layout, Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
-from pvebench.runner.outcome import Circumstances, judge, slopes
+from pvebench.runner.plausibility import Circumstances, judge
+from pvebench.runner.result import slopes
 from pvebench.store.current import HOST_RUN_AGE
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store

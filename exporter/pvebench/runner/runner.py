@@ -29,8 +29,9 @@ from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.companions import Companions, Team, of_all, with_bins
 from pvebench.runner.measure import Invalid, Measured, check_identity, run_job
 from pvebench.runner.operation_watch import Watch
-from pvebench.runner.outcome import Circumstances, HostRates, Result, in_flight, judge, slopes
+from pvebench.runner.plausibility import Circumstances, HostRates, in_flight, judge
 from pvebench.runner.prepare import Evidence, Ready, Setup
+from pvebench.runner.result import Result, slopes
 from pvebench.runner.steady import settle
 from pvebench.runner.window import Window, condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed

@@ -13,7 +13,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Filesystem, Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Direction
-from pvebench.runner.outcome import Circumstances, PlausibilityResult, judge
+from pvebench.runner.plausibility import Circumstances, PlausibilityResult, judge
 from testing.packs import tool_workload
 
 READ, WRITE, TRIM = Direction.READ, Direction.WRITE, Direction.TRIM

@@ -13,7 +13,8 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
-from pvebench.runner.outcome import Circumstances, PlausibilityResult, Result, judge
+from pvebench.runner.plausibility import Circumstances, PlausibilityResult, judge
+from pvebench.runner.result import Result
 from pvebench.workloads.tool import Parsed
 from testing.packs import tool_workload
 
