@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 
 from pvebench.drivers.driver import DriverContext, Finding, attempt
@@ -50,8 +51,10 @@ from pvebench.errors import (
     VolumeError,
     WorkloadError,
 )
+from pvebench.files import MOUNTINFO, mounts
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
+from pvebench.model.environment import NO_BARRIER, storage_fact
 from pvebench.model.ports import HostSnapshot, Journal, Site, StorageFunctions
 from pvebench.model.scenario import Scenario
 from pvebench.model.space import Space
@@ -59,6 +62,7 @@ from pvebench.model.units import show_bytes, whole_number
 from pvebench.model.volume import BlockCounters, Identity, Volume
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear
+from pvebench.sanitize import one_line
 from pvebench.workloads import TOOLS
 from pvebench_lab.host import HostSettings
 from pvebench_lab.host.host_disk import HostDisk
@@ -157,7 +161,8 @@ def site(settings: HostSettings, ssh: SshSettings, place: DriverContext) -> Site
     """Return the site of the machine; nothing is sent yet."""
     commands = RemoteCommands(SshConnection(ssh))
     owner = instance_id(settings.state)
-    machine = RemoteMachine(commands, owner=owner, journal=place.journal)
+    paths = {name: str(path_of(entry)) for name, entry in settings.storages.items()}
+    machine = RemoteMachine(commands, owner=owner, journal=place.journal, paths=paths)
     storages = {
         name: RemoteDirectory(context, place.journal, commands)
         for name, (_, context) in storage_contexts(settings, owner).items()
@@ -260,6 +265,8 @@ def _checks(
     for name, entry in settings.storages.items():
         space = partial(_space, commands, name, str(path_of(entry)), needs.get(name, 0))
         yield attempt(f"storage {name}", space)
+        for text in flushes_ignored(commands, {name: str(path_of(entry))}).values():
+            yield f"flushes on {name}", None, f"{text}; a power loss loses flushed writes"
 
 
 def _program(commands: RemoteCommands, name: str) -> str:
@@ -295,6 +302,24 @@ def _space(commands: RemoteCommands, name: str, path: str, need: int) -> str:
     return f"{show_bytes(need)} needed, {space.text}"
 
 
+def flushes_ignored(commands: RemoteCommands, paths: Mapping[str, str]) -> dict[str, str]:
+    """Return a fact for each storage on a mount whose options ignore flushes. Raises as `ask`.
+
+    Args:
+        paths: storage -> its directory there; links to other file systems are not followed.
+    """
+    answer = Fetched.read(commands.ask("files", str(MOUNTINFO))).files.get(str(MOUNTINFO), b"")
+    mounted = {mount.point: mount for mount in mounts(os.fsdecode(answer))}
+    facts = {}
+    for name, path in paths.items():
+        points = map(str, (PurePosixPath(path), *PurePosixPath(path).parents))
+        mount = next((mounted[point] for point in points if point in mounted), None)
+        if mount is not None and (option := NO_BARRIER.search(mount.options)):
+            text = f"ignored by mount option {option[1]} of {one_line(mount.point)}"
+            facts[storage_fact(name, "flushes")] = text
+    return facts
+
+
 # --- The machine
 
 _TEMPORARY: Final = "/tmp"  # noqa: S108 # of another machine; the names there are random
@@ -312,14 +337,18 @@ class RemoteMachine:
 
     Args:
         owner: the instance's id.
+        paths: storage -> its directory there.
     """
 
-    def __init__(self, commands: RemoteCommands, *, owner: str, journal: Journal) -> None:
+    def __init__(
+        self, commands: RemoteCommands, *, owner: str, journal: Journal, paths: Mapping[str, str]
+    ) -> None:
         base = f"{_TEMPORARY}/{MARK}{owner}-{secrets.token_hex(8)}"
         self.work = f"{base}/work"
         self.tools = RemoteTools(commands, base, journal)
         self._commands = commands
         self._journal = journal
+        self._paths = paths
         self._devices: dict[str, tuple[int, ...]] = {}
         self._scratch: tuple[str, int] | None = None
 
@@ -380,7 +409,7 @@ class RemoteMachine:
     def facts(self) -> dict[str, str]:
         """Return the machine's facts; none while it does not answer."""
         try:
-            facts = host_facts(self._fetch(*_FACTS))
+            facts = host_facts(self._fetch(*_FACTS)) | flushes_ignored(self._commands, self._paths)
             return facts | {"fio": self.version("fio")}
         except (DriverError, WorkloadError, OSError, ValueError, IndexError):
             return {}

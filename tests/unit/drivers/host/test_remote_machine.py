@@ -29,7 +29,7 @@ from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench_lab.host.remote_host import RemoteDirectory, RemoteMachine, wear_at
+from pvebench_lab.host.remote_host import RemoteDirectory, RemoteMachine, flushes_ignored, wear_at
 from testing.fixed_ssh_answers import SSH, Saying
 from testing.null_journal import NullJournal
 from testing.storages import storage_context
@@ -87,7 +87,8 @@ def _poll(ssh: SshConnection) -> None:
 
 
 def _machine(ssh: SshConnection) -> RemoteMachine:
-    return RemoteMachine(RemoteCommands(ssh), owner="me", journal=NullJournal())
+    paths = {"far": "/srv/bench"}
+    return RemoteMachine(RemoteCommands(ssh), owner="me", journal=NullJournal(), paths=paths)
 
 
 def _create(ssh: SshConnection) -> None:
@@ -155,6 +156,23 @@ def test_any_answer_is_understood_or_refused_by_one_error(said: bytes, code: int
             question(Saying(said, code))
         except PvebenchError as error:  # anything else is a fault
             assert_shown(str(error))
+
+
+@pytest.mark.parametrize(
+    ("options", "ignored"),
+    [
+        ("rw,nobarrier,data=ordered", "ignored by mount option nobarrier of /srv"),
+        ("rw,barrier=0", "ignored by mount option barrier=0 of /srv"),
+        ("rw,barrier=1", None),
+    ],
+)
+def test_mount_options_of_the_other_machine_that_ignore_flushes_are_a_fact(
+    options: str, ignored: str | None
+) -> None:
+    lines = ("1 0 8:1 / / rw - ext4 /dev/a rw,nobarrier", f"2 1 8:2 / /srv rw - ext4 /b {options}")
+    fetched = "".join(f"/proc/self/mountinfo\0{line}\n" for line in lines)
+    facts = flushes_ignored(RemoteCommands(Saying(fetched.encode())), {"far": "/srv/bench"})
+    assert facts.get("storage far flushes") == ignored
 
 
 @pytest.mark.parametrize("members", ["8:1", "8:1,259:1048575", "4095:0", ""])
