@@ -57,6 +57,10 @@ SKIPPED: Final[dict[tuple[str, str, str], SkippedPlugin]] = {}
 """Group, name and package -> the plug-ins that this process skipped."""
 
 
+REGISTRIES: Final[list[Registry[Any]]] = []
+"""All that this process has."""
+
+
 class Registry(Mapping[str, T]):
     """Objects of one kind by their names: pvebench's own, then those of plug-ins.
 
@@ -72,6 +76,7 @@ class Registry(Mapping[str, T]):
         self._group = group
         self._valid = valid
         self._own = own
+        REGISTRIES.append(self)
 
     def __getitem__(self, name: str) -> T:
         return self._objects[name]
@@ -142,6 +147,8 @@ def package_of(point: EntryPoint) -> str:
 
 def skipped() -> list[SkippedPlugin]:
     """Return the plug-ins that cannot be used; load each of another package to find out."""
+    for registry in REGISTRIES:
+        registry.names  # noqa: B018 # skips those with a name that is wrong or taken
     found = entry_points()
     for group in sorted(name for name in found.groups if name.startswith("pvebench.")):
         for point in found.select(group=group):
