@@ -89,8 +89,12 @@ def test_the_page_cache_of_the_volume_is_empty_after_it_is_dropped(shared_lab: L
     wanted = scenario(cache=Cache.WRITEBACK)
     volume, _ = shared_lab.qemu.volume(wanted)
     device = shared_lab.qemu.attach(volume, wanted.disk).device
-    guest.run(["/bin/sh", "-c", f"dd if=/dev/urandom of={device} bs=1M count=16 2>/dev/null; sync"])
-    assert cached_bytes(Path(volume.volid)) >= 8 * MIB
+    write = f"dd if=/dev/urandom of={device} bs=1M count=16 2>/dev/null && sync"
+    cached = 0
+    for _ in range(3):  # the kernel evicts clean pages at any time, and did so once under load
+        assert guest.run(["/bin/sh", "-c", write]).exit_code == 0
+        cached = max(cached, cached_bytes(Path(volume.volid)))
+    assert cached >= 8 * MIB
     assert shared_lab.qemu.drop_caches(volume) < MIB
 
 
