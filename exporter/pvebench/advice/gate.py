@@ -60,7 +60,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedSeries:
     """One series, a case or a group of cases, with its bound.
 
     Attributes:
@@ -91,8 +91,8 @@ class GateResult:
     since: float
     tolerance: float
     peers: tuple[str, ...]
-    groups: tuple[Judged, ...]
-    cases: tuple[Judged, ...]
+    groups: tuple[JudgedSeries, ...]
+    cases: tuple[JudgedSeries, ...]
     unpaired: tuple[str, ...] = ()
     regressions: tuple[str, ...] = ()
     back: GateResult | None = None
@@ -356,7 +356,7 @@ def _nearest(values: Runs, time: float, window: float) -> float | None:
 
 def judged_series(
     found: Sequence[Series], tolerance: float
-) -> tuple[tuple[Judged, ...], tuple[Judged, ...]]:
+) -> tuple[tuple[JudgedSeries, ...], tuple[JudgedSeries, ...]]:
     """Return the groups, all cases together first, and the single cases."""
     groups = list(_groups(found))
     # Half of the error probability for single cases, a quarter for all together, which an update
@@ -383,11 +383,11 @@ def _groups(found: Sequence[Series]) -> Iterator[tuple[str, list[Series]]]:
                 yield f"{label} {value}", series
 
 
-def _judged(name: str, own: Sequence[Series], tolerance: float, chance: float) -> Judged:
+def _judged(name: str, own: Sequence[Series], tolerance: float, chance: float) -> JudgedSeries:
     before, after = _mean(own, after=False), _mean(own, after=True)
     result = bound(before, after, tolerance=tolerance, chance=chance)
     interval = median(series.interval for series in own)
-    return Judged(
+    return JudgedSeries(
         name=name,
         cases=len(own),
         bound=result,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from pvebench.advice.gate import GateResult, Judged
+from pvebench.advice.gate import GateResult, JudgedSeries
 from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision
 from pvebench.model.units import count_text
 from pvebench.verdicts.fastest_text import moment_text
@@ -78,7 +78,7 @@ def _judged_lines(result: GateResult) -> Iterator[str]:
         yield f"- {len(stops) - _LISTED} more cases: stop (--format json)"
 
 
-def judged_text(judged: Judged) -> str:
+def judged_text(judged: JudgedSeries) -> str:
     """Return `- bus scsi (4 cases): loss 9.8% (4.2 to 15.0%), 6 runs: stop`."""
     bound, runs = judged.bound, count_text(judged.bound.after, "run")
     begin = f"- {judged.name} ({count_text(judged.cases, 'case')}):"
@@ -138,7 +138,7 @@ def gate_data(result: GateResult, now: datetime) -> dict[str, Any]:
     }
 
 
-def _judged_data(judged: Judged) -> dict[str, Any]:
+def _judged_data(judged: JudgedSeries) -> dict[str, Any]:
     bound = judged.bound
     return {
         "name": judged.name,
