@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import dashboard, table
 from grafana_foundation_sdk.models import common as models
 
 from builder import looks
-from builder import panels as p
+from builder import panel_kinds as p
 from builder import promql as q
 from builder.parts import base, instants, node_variable, storage_variable, workload_variable
 from builder.tables import CASE_LABELS, Column, age_column, as_text, grid, noise_column, rows

@@ -6,7 +6,7 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard
 
-from builder import panels as p
+from builder import panel_kinds as p
 from builder import promql as q
 from builder.charts import lines, timeline
 from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values

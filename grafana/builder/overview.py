@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import common as models
 
-from builder import panels as p
+from builder import panel_kinds as p
 from builder import promql as q
 from builder.changes import change_log, open_changes, worst_change
 from builder.charts import levels

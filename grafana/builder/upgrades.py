@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder import panels as p
+from builder import panel_kinds as p
 from builder import promql as q
 from builder.charts import FEW_POINTS, levels, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, rated

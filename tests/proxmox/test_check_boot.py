@@ -162,7 +162,7 @@ def test_a_clone_left_by_a_kill_is_named_and_removed_by_the_next_start(
     site: Site, run: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(hypervisor.ProxmoxNode, "shutdown", lambda _: None)
+        killed.setattr(hypervisor.ProxmoxHypervisor, "shutdown", lambda _: None)
         run("--boot")
     assert site.cluster.vms.keys() == {TEMPLATE, CLONE}
     assert f"VM {CLONE}" in run()["benchmark VMs"][1]

@@ -18,7 +18,7 @@ from pve.server import RunningApi
 from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.drivers.proxmox.vm import vm_create
@@ -232,14 +232,14 @@ def test_a_further_vm_is_never_the_kept_one(make_lives: Callable[..., ClusterLiv
 # --- one VM at a time
 
 
-def launched(node: ProxmoxNode, number: int = 2) -> ProxmoxNode:
+def launched(node: ProxmoxHypervisor, number: int = 2) -> ProxmoxHypervisor:
     other = node.further_vm(number)
     other.prepare(MACHINE, count=1)
     other.launch(MACHINE)
     return other
 
 
-def vm_of(site: Site, node: ProxmoxNode) -> Vm:
+def vm_of(site: Site, node: ProxmoxHypervisor) -> Vm:
     return site.cluster.vms[node.vmid]
 
 

@@ -14,7 +14,7 @@ from pve.site import MACHINE, POOL, Site, scenario
 from pve.storage import Storage
 from pve.vms import Vm
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import Filled, description, filled_of, mark_of
 from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_vms
@@ -30,7 +30,7 @@ from testing.packs import write_pack
 from testing.stores import TemporaryStore
 
 
-def begin(site: Site, **options: object) -> ProxmoxNode:
+def begin(site: Site, **options: object) -> ProxmoxHypervisor:
     """A start of pvebench: another driver on the same journal."""
     site.node = site.driver("pve1", keep=True, **options)
     return site.node

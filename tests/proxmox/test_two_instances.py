@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pve.site import MACHINE, POOL, QuickClock, Site, scenario
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS, claim_of, filled_of
@@ -29,7 +29,7 @@ class Instance:
     def __init__(self, site: Site, directory: Path, name: str) -> None:
         site.store = TemporaryStore(directory / f"{name}.db", simulated=False)
         self.store = site.store
-        self.node: ProxmoxNode = site.driver("pve1")
+        self.node: ProxmoxHypervisor = site.driver("pve1")
         self.guard = NodeGuard(
             site.connect(),
             "pve1",

@@ -13,7 +13,7 @@ from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.api.connection import Api, Server, Token
 from pvebench.drivers.proxmox.api.privileges import vm_privileges
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.leftovers import undo_vms
@@ -108,8 +108,8 @@ class Site:
     def connect(self, token: Token | None = None) -> Api:
         return Api(self.server, token or self.token, self.clock)
 
-    def driver(self, node: str, **options: Any) -> ProxmoxNode:
-        return ProxmoxNode(
+    def driver(self, node: str, **options: Any) -> ProxmoxHypervisor:
+        return ProxmoxHypervisor(
             NodeContext(
                 api=self.connect(),
                 place=VmPlace(node=node, pool=POOL, vmids=(9000, 9009)),

@@ -1,6 +1,6 @@
 """The cluster of tests/pve in simulated time: no server, no threads, guests that cost nothing.
 
-All that asks is pvebench's own: `ProxmoxNode`, the agent's guest, the connection without its
+All that asks is pvebench's own: `ProxmoxHypervisor`, the agent's guest, the connection without its
 socket, the journal and the undo. The cluster answers as tests/pve does for every test.
 """
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from unittest import mock
 
 from pvebench.drivers.proxmox.containers import container, node_containers
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.storages import contract
 from pvebench.errors import DriverError, StoreError
 from pvebench.model.ports import Journal
@@ -144,26 +144,26 @@ def further_vm_without_journal() -> AbstractContextManager[Any]:
 
 def clusters_further_vm_without_journal() -> AbstractContextManager[Any]:
     """On a cluster, only the benchmark VM is noted."""
-    real = ProxmoxNode.further_vm
+    real = ProxmoxHypervisor.further_vm
 
-    def make(node: ProxmoxNode, number: int) -> ProxmoxNode:
+    def make(node: ProxmoxHypervisor, number: int) -> ProxmoxHypervisor:
         made = real(node, number)
         made._held._journal = NullJournal()
         return made
 
-    return mock.patch.object(ProxmoxNode, "further_vm", make)
+    return mock.patch.object(ProxmoxHypervisor, "further_vm", make)
 
 
 def further_vm_taken_for_the_benchmark_vm() -> AbstractContextManager[Any]:
     """On a cluster, a further VM is treated as the one of its node."""
-    real = ProxmoxNode.further_vm
+    real = ProxmoxHypervisor.further_vm
 
-    def make(node: ProxmoxNode, number: int) -> ProxmoxNode:
+    def make(node: ProxmoxHypervisor, number: int) -> ProxmoxHypervisor:
         made = real(node, number)
         made._options = made._held._options = replace(made._options, number=1)
         return made
 
-    return mock.patch.object(ProxmoxNode, "further_vm", make)
+    return mock.patch.object(ProxmoxHypervisor, "further_vm", make)
 
 
 def vm_given_up_before_its_marker() -> AbstractContextManager[Any]:

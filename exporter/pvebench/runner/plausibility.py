@@ -78,7 +78,7 @@ class PlausibilityResult:
         return "; ".join(implausibility.text for implausibility in self.implausibilities)
 
 
-def judge(
+def check_run(
     case: Case, samples: Iterable[Sample], circumstances: Circumstances
 ) -> PlausibilityResult:
     """Return the derived samples of a run and its failed plausibility checks."""

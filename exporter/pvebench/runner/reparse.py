@@ -29,7 +29,7 @@ from pvebench.model.figures import (
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Layout, Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
-from pvebench.runner.plausibility import Circumstances, judge
+from pvebench.runner.plausibility import Circumstances, check_run
 from pvebench.runner.result import slopes
 from pvebench.store.current import HOST_RUN_AGE
 from pvebench.store.records import StoredRun
@@ -105,18 +105,20 @@ class Reparser:
         if not changes and not _compared_otherwise(run, host):
             return ReparsedRun(run=run, outcome=run.outcome, reason=run.reason)
         measured = _of(Source.HOST, run)
-        judgement = judge(case, [*measured, *parsed], self._circumstances(run, evidence, host))
+        plausibility = check_run(
+            case, [*measured, *parsed], self._circumstances(run, evidence, host)
+        )
         derived = _of(Source.DERIVED, run)
-        changes += _differences(derived, judgement.samples)
+        changes += _differences(derived, plausibility.samples)
         outcome, reason = run.outcome, run.reason
-        if judgement.implausibilities:
-            outcome, reason = Outcome.IMPLAUSIBLE, judgement.reason
+        if plausibility.implausibilities:
+            outcome, reason = Outcome.IMPLAUSIBLE, plausibility.reason
         return ReparsedRun(
             run=run,
             changes=tuple(changes),
             outcome=outcome,
             reason=reason,
-            clear=outcome is Outcome.IMPLAUSIBLE and not judgement.implausibilities,
+            clear=outcome is Outcome.IMPLAUSIBLE and not plausibility.implausibilities,
         )
 
     def _circumstances(

@@ -29,7 +29,7 @@ from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.companions import Companions, Team, of_all, with_bins
 from pvebench.runner.measure import Invalid, Measured, check_identity, run_job
 from pvebench.runner.operation_watch import Watch
-from pvebench.runner.plausibility import Circumstances, HostRates, in_flight, judge
+from pvebench.runner.plausibility import Circumstances, HostRates, check_run, in_flight
 from pvebench.runner.prepare import Evidence, Ready, Setup
 from pvebench.runner.result import Result, slopes
 from pvebench.runner.steady import settle
@@ -339,10 +339,10 @@ class Runner:
             host=self._host_rates(case),
             simulated=self._site.simulated,
         )
-        judgement = judge(case, result.samples, circumstances)
-        result.samples += judgement.samples
-        if judgement.implausibilities:
-            result.demote(Outcome.IMPLAUSIBLE, judgement.reason)
+        plausibility = check_run(case, result.samples, circumstances)
+        result.samples += plausibility.samples
+        if plausibility.implausibilities:
+            result.demote(Outcome.IMPLAUSIBLE, plausibility.reason)
 
 
 def _error_evidence(error: PvebenchError) -> dict[str, str]:

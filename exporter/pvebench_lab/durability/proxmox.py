@@ -15,7 +15,7 @@ from typing import Final
 from pvebench.drivers.driver import DriverContext, guest_image
 from pvebench.drivers.proxmox.cluster import vm_of
 from pvebench.drivers.proxmox.cluster_access import by_ssh, storages_of
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import NO_KILL, ClusterSettings, nodes_of, section
 from pvebench.drivers.proxmox.vm import hotplug
@@ -61,7 +61,7 @@ class ClusterDurability:
 
     def __init__(
         self,
-        vm: ProxmoxNode,
+        vm: ProxmoxHypervisor,
         on_node: NodeSsh,
         *,
         node: str,

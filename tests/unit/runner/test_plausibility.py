@@ -13,7 +13,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
-from pvebench.runner.plausibility import Circumstances, PlausibilityResult, judge
+from pvebench.runner.plausibility import Circumstances, PlausibilityResult, check_run
 from pvebench.runner.result import Result
 from pvebench.workloads.tool import Parsed
 from testing.packs import tool_workload
@@ -129,13 +129,13 @@ def value(judgement: PlausibilityResult, metric: str) -> float | None:
 
 
 def test_reads_from_the_device_have_a_share_of_one() -> None:
-    found = judge(a_case(), moved(READ, host=4096e3), Circumstances())
+    found = check_run(a_case(), moved(READ, host=4096e3), Circumstances())
     assert value(found, "device_share") == pytest.approx(1.0)
     assert doubts(found) == []
 
 
 def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
-    found = judge(a_case(), moved(READ, host=4096e2), Circumstances())
+    found = check_run(a_case(), moved(READ, host=4096e2), Circumstances())
     assert value(found, "device_share") == pytest.approx(0.1)
     assert doubts(found) == [PlausibilityCheck.DEVICE_SHARE]
     assert "only 10% of the bytes reached the device" in found.reason
@@ -144,20 +144,20 @@ def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
 
 def test_a_cache_may_answer_where_a_cache_mode_asks_for_one() -> None:
     case = with_disk(a_case(), cache=Cache.WRITEBACK)
-    assert doubts(judge(case, moved(READ, host=4096e2), Circumstances())) == []
+    assert doubts(check_run(case, moved(READ, host=4096e2), Circumstances())) == []
 
 
 def test_a_workload_that_measures_the_cache_is_not_blamed_for_it() -> None:
     case = a_case()
     case = replace(case, workload=replace(case.workload, caveats=(Caveat.CACHE,)))
-    assert doubts(judge(case, moved(READ, host=0), Circumstances())) == []
+    assert doubts(check_run(case, moved(READ, host=0), Circumstances())) == []
 
 
 def test_cached_writes_are_counted_at_the_device() -> None:
     case = with_disk(a_case("randwrite"), cache=Cache.WRITEBACK)
     *_, into_the_cache = moved(WRITE, host=4096e3)
     at_device = [into_the_cache, *moved(WRITE, host=2048e3, counter="device")]
-    assert value(judge(case, at_device, Circumstances()), "device_share") == pytest.approx(0.5)
+    assert value(check_run(case, at_device, Circumstances()), "device_share") == pytest.approx(0.5)
 
 
 def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() -> None:
@@ -167,7 +167,7 @@ def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() 
     samples = [s for s in moved(WRITE, host=0) if s.metric not in ("window", "host_bytes")]
     samples.append(Sample("window", None, 2.5, Unit.SECONDS))
     samples.append(Sample("host_bytes", None, 1000 * 4096 * 10.0, Unit.BYTES, "process_write"))
-    found = judge(untimed, samples, Circumstances())
+    found = check_run(untimed, samples, Circumstances())
     assert value(found, "device_share") == pytest.approx(1.0)
     assert doubts(found) == []
 
@@ -178,7 +178,7 @@ def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
     samples = [
         replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
     ]
-    assert doubts(judge(a_case(), samples, Circumstances())) == []
+    assert doubts(check_run(a_case(), samples, Circumstances())) == []
 
 
 @pytest.mark.parametrize(
@@ -194,19 +194,19 @@ def test_what_was_counted_in_a_longer_window_may_all_be_of_the_tools_own_time(
     samples = [
         replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
     ]
-    found = judge(a_case(), samples, Circumstances())
+    found = check_run(a_case(), samples, Circumstances())
     assert value(found, "device_share") == pytest.approx(at_device * 4.0 / 8.5)
     assert doubts(found) == doubted
 
 
 def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> None:
     # Nothing is counted for QEMU itself there (drivers.host.shares).
-    found = judge(a_case(), moved(READ, host=2048e3, counter="device"), Circumstances())
+    found = check_run(a_case(), moved(READ, host=2048e3, counter="device"), Circumstances())
     assert value(found, "device_share") == pytest.approx(0.5)
 
 
 def test_nothing_is_said_of_the_device_behind_a_server() -> None:
-    found = judge(a_case(), moved(READ, host=0), Circumstances(local=False))
+    found = check_run(a_case(), moved(READ, host=0), Circumstances(local=False))
     assert value(found, "device_share") is None
     assert doubts(found) == []
 
@@ -221,7 +221,7 @@ def synced(**flushes: float) -> list[Sample]:
 
 def test_flushes_that_qemu_never_saw_are_implausible() -> None:
     case = a_case("randwrite", fsync=1)
-    found = judge(case, synced(issued=10_000, seen=1050), Circumstances())
+    found = check_run(case, synced(issued=10_000, seen=1050), Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.1)
     assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE]
 
@@ -230,7 +230,7 @@ def test_flushes_that_qemu_never_saw_are_implausible() -> None:
 def test_a_guest_joins_flushes_of_jobs_that_wait_together(seen: int, doubted: bool) -> None:
     """As Linux does: 8 jobs on a disk whose flush takes 10 ms caused 26% of their syncs."""
     case = a_case("randwrite", fsync=1, numjobs=8)
-    found = judge(case, synced(issued=10_000, seen=seen), Circumstances())
+    found = check_run(case, synced(issued=10_000, seen=seen), Circumstances())
     assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE] * doubted
 
 
@@ -241,20 +241,20 @@ def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
         replace(one, value=longer.get(one.metric, one.value))
         for one in synced(issued=10_000, seen=10_000)
     ]
-    found = judge(case, samples, Circumstances())
+    found = check_run(case, samples, Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.4)
     assert doubts(found) == []
 
 
 def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
     case = with_disk(a_case("randwrite", fsync=1), cache=Cache.DIRECTSYNC)
-    found = judge(case, synced(issued=10_000, seen=0), Circumstances())
+    found = check_run(case, synced(issued=10_000, seen=0), Circumstances())
     assert (value(found, "flush_share"), doubts(found)) == (None, [])
 
 
 def test_a_synced_write_faster_than_the_hosts_own_is_implausible() -> None:
     around = Circumstances(host={WRITE: 500.0})
-    found = judge(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
+    found = check_run(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
     assert doubts(found) == [PlausibilityCheck.BEATS_HOST]
     assert value(found, "guest_to_host") == pytest.approx(2.0)
 
@@ -264,7 +264,7 @@ def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
     option: dict[str, Any],
 ) -> None:
     around = Circumstances(host={WRITE: 500.0})
-    found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
     assert PlausibilityCheck.BEATS_HOST in doubts(found)
 
 
@@ -273,40 +273,40 @@ def test_writes_that_wait_for_nothing_or_for_each_other_may_beat_the_host(
     option: dict[str, Any],
 ) -> None:
     around = Circumstances(host={WRITE: 500.0})
-    found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
     assert (value(found, "guest_to_host"), doubts(found)) == (pytest.approx(2.0), [])
 
 
 def test_deep_queues_may_beat_the_host() -> None:
     around = Circumstances(host={WRITE: 500.0})
     case = a_case("randwrite", iodepth=32, fsync=1)
-    assert doubts(judge(case, moved(WRITE, host=4096e3), around)) == []
+    assert doubts(check_run(case, moved(WRITE, host=4096e3), around)) == []
 
 
 def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
     case = with_disk(a_case(), bus=Bus.HOST)
     around = Circumstances(host={READ: 500.0})
-    found = judge(case, moved(READ, host=4096e3, counter="device"), around)
+    found = check_run(case, moved(READ, host=4096e3, counter="device"), around)
     assert value(found, "guest_to_host") is None
     assert value(found, "device_share") == pytest.approx(1.0)
 
 
 def test_a_guest_that_gets_no_cpu_is_implausible() -> None:
     waiting = [*moved(READ, host=4096e3), Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert doubts(judge(a_case(), waiting, Circumstances())) == [PlausibilityCheck.STARVED]
+    assert doubts(check_run(a_case(), waiting, Circumstances())) == [PlausibilityCheck.STARVED]
 
 
 def test_a_host_busier_than_it_has_cpus_is_implausible() -> None:
     busy = [*moved(READ, host=4096e3), Sample("host_cpu", None, 2.5, Unit.CORES, "total")]
-    assert doubts(judge(a_case(), busy, Circumstances(host_cpus=2))) == [PlausibilityCheck.CPU]
+    assert doubts(check_run(a_case(), busy, Circumstances(host_cpus=2))) == [PlausibilityCheck.CPU]
 
 
 def test_reads_of_what_was_never_written_are_implausible() -> None:
     around = Circumstances(filled=False)
-    assert doubts(judge(a_case(), moved(READ, host=4096e3), around)) == [
+    assert doubts(check_run(a_case(), moved(READ, host=4096e3), around)) == [
         PlausibilityCheck.NOT_FILLED
     ]
-    assert doubts(judge(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
+    assert doubts(check_run(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
 
 
 def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction() -> None:
@@ -326,17 +326,17 @@ def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction()
 
 def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
     slow = moved(READ, host=0, iops=90)
-    assert doubts(judge(a_case(iodepth=1), slow, Circumstances())) == [
+    assert doubts(check_run(a_case(iodepth=1), slow, Circumstances())) == [
         PlausibilityCheck.DEVICE_SHARE
     ]
     case = a_case(iodepth=256)
-    assert doubts(judge(case, slow, Circumstances())) == []
+    assert doubts(check_run(case, slow, Circumstances())) == []
 
 
 def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
     short = [replace(s, value=1.0) if s.metric == "window" else s for s in moved(READ, host=4e6)]
     waiting = [*short, Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert doubts(judge(a_case(), waiting, Circumstances())) == []
+    assert doubts(check_run(a_case(), waiting, Circumstances())) == []
 
 
 @pytest.mark.parametrize(

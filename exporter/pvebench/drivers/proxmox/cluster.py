@@ -26,7 +26,7 @@ from pvebench.drivers.proxmox.cluster_access import (
 from pvebench.drivers.proxmox.containers.container import KIND as CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
-from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
@@ -221,9 +221,9 @@ def vm_of(
     image: GuestImage,
     place: DriverContext,
     traffic: Traffic | None = None,
-) -> ProxmoxNode:
+) -> ProxmoxHypervisor:
     """Return the benchmark VM of a node; nothing is created yet."""
-    return ProxmoxNode(
+    return ProxmoxHypervisor(
         context_of(cluster, node, image, place, traffic),
         VmOptions(
             iso_storage=cluster.iso_storage,
@@ -307,14 +307,14 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     )
 
 
-def _needs_of(vm: ProxmoxNode, containers: NodeContainers, case: Case) -> int:
+def _needs_of(vm: ProxmoxHypervisor, containers: NodeContainers, case: Case) -> int:
     """Return the bytes that the volumes of `case` still need; 0 if unknown."""
     scenario = case.scenario
     return containers.needs_bytes(scenario) if scenario.disk.in_container else vm.needs_of(case)
 
 
 def _ssh_counters(
-    on_node: NodeSsh, vm: ProxmoxNode, router: BackendRouter[NodeContainers]
+    on_node: NodeSsh, vm: ProxmoxHypervisor, router: BackendRouter[NodeContainers]
 ) -> NodeCounters:
     """Return counters over SSH: those of node_exporter, and more."""
     return NodeCounters(
@@ -340,7 +340,7 @@ def _undo_containers(settings: ClusterSettings, journal: Journal) -> list[str]:
 
 
 def _guard(
-    cluster: ProxmoxSettings, vm: ProxmoxNode, node: str, api: Api, clock: Clock
+    cluster: ProxmoxSettings, vm: ProxmoxHypervisor, node: str, api: Api, clock: Clock
 ) -> NodeGuard:
     return NodeGuard(
         api,

@@ -58,7 +58,7 @@ _SAME_MOMENT_SECONDS: Final = 0.1
 """Maximum age of a status response that counters are read from, seconds."""
 
 
-class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
+class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
     """Benchmark VM on a node, and its volumes. Owned by one worker thread."""
 
     def __init__(self, context: NodeContext, options: VmOptions) -> None:
@@ -67,7 +67,7 @@ class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
         self._on_node: NodeSsh | None = None
         self._context, self._options = context, options
         self._api, self._storages = context.api, context.storages
-        self._further: dict[int, ProxmoxNode] = {}
+        self._further: dict[int, ProxmoxHypervisor] = {}
         self._pool_names = PoolNames(self._api)
         self._version: tuple[int, ...] = ()
         self._storage_options = StorageOptions(self._api, self._storages)
@@ -85,13 +85,13 @@ class ProxmoxNode(VmLifecycle[AgentClient, Plugged]):
         """Use SSH for data that the API lacks, and to drop the node's page cache."""
         self._on_node = self._storage_options.on_node = on_node
 
-    def further_vm(self, number: int) -> ProxmoxNode:
+    def further_vm(self, number: int) -> ProxmoxHypervisor:
         """As `VmFunctions.further_vm`; nothing is created yet, and it is never kept."""
         if number not in self._further:
             options = replace(self._options, number=number, keep=False)
-            other_node = self._further[number] = ProxmoxNode(self._context, options)
+            further = self._further[number] = ProxmoxHypervisor(self._context, options)
             if self._on_node is not None:
-                other_node.use_ssh(self._on_node)
+                further.use_ssh(self._on_node)
         return self._further[number]
 
     def further_vmids(self) -> set[int]:
