@@ -8,11 +8,13 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 from pvebench.config import Pack
 from pvebench.drivers.vm_lifecycle import GUEST_SYSTEMS
 from pvebench.errors import ConfigError, Problem
+from pvebench.model.definition import Definition
 from pvebench.model.disk import HOST_OPTIONS, Bus, Cache, Disk, Format, HostCache, option_text
 from pvebench.model.rules import Rows, StorageKind, why_not, why_not_run
 from pvebench.model.scenario import LAYOUT_OPTIONS, Filesystem, Layout, Scenario
@@ -235,25 +237,27 @@ def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
     Raises:
         ConfigError: two packs define one slug differently; their results would share one history.
     """
-    definitions: dict[tuple[str, str], tuple[str, Pack]] = {}
+    first: dict[tuple[str, str], tuple[str, Case, Path]] = {}
     problems: list[Problem] = []
     for pack, matrix in packs:
-        parts = {
-            ("scenario", case.scenario.slug): case.scenario.fingerprint for case in matrix.cases
-        }
-        parts |= {
-            ("workload", case.workload.slug): case.workload.fingerprint for case in matrix.cases
-        }
-        for (what, slug), fingerprint in parts.items():
-            known, other_pack = definitions.setdefault((what, slug), (fingerprint, pack))
-            if known != fingerprint:
-                message = (
-                    f"{what} {slug} has another definition in {other_pack.path}: same slug, "
-                    f"different size, time or machine; raise its version or run one of the packs"
-                )
-                problems.append(Problem(str(pack.path), 0, 0, message))
+        for case in matrix.cases:
+            for what, part in (("scenario", case.scenario), ("workload", case.workload)):
+                own = (part.fingerprint, case, pack.path)
+                fingerprint, other, path = first.setdefault((what, part.slug), own)
+                if fingerprint != part.fingerprint:
+                    message = f"{what} {part.slug} has another definition in {path}: "
+                    message += _redefinition(case, other, of_scenario=what == "scenario")
+                    problems.append(Problem(str(pack.path), 0, 0, message))
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError([*dict.fromkeys(problems)])
+
+
+def _redefinition(case: Case, other: Case, *, of_scenario: bool) -> str:
+    """Return what differs in a part that two cases share, and what ends it."""
+    now, then = Definition.of(case), Definition.of(other)
+    keys = [name for name, *_ in now.differences(then) if (name in now.options) is of_scenario]
+    step = "use equal values" if of_scenario else "use equal values, raise its version"
+    return f"different {', '.join(keys)}; {step} or run one of the packs"
 
 
 SWITCH_SECONDS: Final = 1.0

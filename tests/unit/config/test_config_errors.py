@@ -382,13 +382,26 @@ def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path:
     )
 
 
-def test_one_slug_with_two_meanings_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("64M", "128M", "volume_bytes; use equal values or run one of the packs"),
+        (
+            "2s",
+            "9s",
+            "runtime_seconds; use equal values, raise its version or run one of the packs",
+        ),
+    ],
+)
+def test_one_slug_with_two_meanings_is_refused(
+    old: str, new: str, message: str, tmp_path: Path
+) -> None:
     first = load_pack(write_pack(tmp_path, SMALL, "a.yaml"))
-    second = load_pack(write_pack(tmp_path, SMALL.replace("64M", "128M"), "b.yaml"))
+    second = load_pack(write_pack(tmp_path, SMALL.replace(old, new), "b.yaml"))
     both = [(pack, expand(pack, node="lab", storages=STORAGES)) for pack in (first, second)]
     with pytest.raises(ConfigError) as caught:
         check_slugs(both)
-    assert "scenario local.virtio.raw.none has another definition in" in str(caught.value)
+    assert f"has another definition in {first.path}: different {message}" in str(caught.value)
 
 
 def test_the_same_case_in_two_packs_is_fine(tmp_path: Path) -> None:
