@@ -13,6 +13,8 @@ import pytest
 from integration.conftest import Lab
 from pve.site import small_image
 from pvebench.config.pack import load_pack
+from pvebench.config.settings import load_settings
+from pvebench.drivers import driver_of
 from pvebench.drivers.proxmox.vm.drive import storage_kind
 from pvebench.drivers.qemu import qemu_hypervisor
 from pvebench.drivers.qemu.accelerator import Accelerator
@@ -123,6 +125,14 @@ def test_each_driver_boots_windows_from_its_own_key_of_the_pack_and_says_so() ->
     assert "from guest.template of the pack" in (why_not(SCENARIO, storage_kind("dir")) or "")
     assert not why_not(cloned, storage_kind("dir"))
     assert "from guest.image of the pack" in (why_not(cloned, LOCAL) or "")
+    simulated = driver_of("simulated").storages(load_settings(None), None)["local"].holds
+    assert why_not(SCENARIO, simulated) == "the simulated driver has Linux guests only"
+
+
+def test_files_of_a_guest_are_relative_to_the_directory_of_the_pack(tmp_path: Path) -> None:
+    guest = "{os: windows, memory: 4G, image: w.qcow2, fio: bin/fio.exe}"
+    machine = load_pack(pack(tmp_path, guest)).machine
+    assert (machine.image, machine.fio) == (f"{tmp_path}/w.qcow2", f"{tmp_path}/bin/fio.exe")
 
 
 def test_another_template_is_another_history_but_not_another_file_of_fio(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from pvebench.config.document import Document, message_of, read_document, validate
+from pvebench.config.document import Document, message_of, read_document, resolve_paths, validate
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import MAX_NAME
 from pvebench.model.disk import Bus, Cache, Format
@@ -174,6 +174,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     check_exists(path)
     document = read_document(path)
     file = validate(document, PackFile)
+    guest = resolve_paths(file.guest, path.parent.absolute())
     factor = file.measure.scale * scale
     measure = file.measure
     volume_bytes = _whole_mib(file.volume.size * factor, least=16)
@@ -198,12 +199,12 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         lxc=file.lxc,
         volume_bytes=volume_bytes,
         machine=Machine(
-            memory_bytes=file.guest.memory,
-            cpus=file.guest.cpus,
-            os=file.guest.os,
-            image=str(file.guest.image or ""),
-            template=file.guest.template or 0,
-            fio=str(file.guest.fio or ""),
+            memory_bytes=guest.memory,
+            cpus=guest.cpus,
+            os=guest.os,
+            image=str(guest.image or ""),
+            template=guest.template or 0,
+            fio=str(guest.fio or ""),
         ),
         file_name=file.volume.file_name,
         file_bytes=used_bytes,

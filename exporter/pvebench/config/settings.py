@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.config.document import message_of, read_document, validate
+from pvebench.config.document import message_of, read_document, resolve_paths, validate
 from pvebench.config.pack import find_pack
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
@@ -316,7 +316,7 @@ def load_settings(path: Path | None) -> Settings:
     parsed = validate(read_document(path), Settings)
     if parsed.notify is not None and any(entry.url is not None for entry in parsed.notify.to):
         check_secret(path)
-    settings: Settings = _resolve_paths(parsed, path.parent)
+    settings: Settings = resolve_paths(parsed, path.parent)
     packs = tuple(_resolve_pack(pack, path) for pack in parsed.packs)
     return settings.model_copy(update={"packs": packs} if packs else {})
 
@@ -328,20 +328,6 @@ def _resolve_pack(pack: Path, settings: Path) -> Path:
     if file is None:
         return base / f"{pack}.yaml"
     return base / pack if file == pack else file
-
-
-def _resolve_paths(value: Any, base: Path) -> Any:
-    """Return `value` with every relative path joined to `base`."""
-    if isinstance(value, Path):
-        return base / value
-    if isinstance(value, BaseModel):
-        fields = {key: _resolve_paths(getattr(value, key), base) for key in value.model_fields_set}
-        return value.model_copy(update=fields)
-    if isinstance(value, dict):
-        return {key: _resolve_paths(entry, base) for key, entry in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_resolve_paths(entry, base) for entry in value)
-    return value
 
 
 # --- JSON schemas, for editors.

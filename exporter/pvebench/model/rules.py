@@ -325,6 +325,8 @@ def _why_not_system(scenario: Scenario, storage: StorageKind) -> str | None:
         return f"{layout.filesystem} needs a guest with {'linux' if foreign else 'windows'}"
     if not foreign:
         return None
+    if not storage.boots:
+        return "the simulated driver has Linux guests only"
     if storage.boots not in machine.foreign:
         return f"this driver boots {machine.os} from guest.{storage.boots} of the pack"
     if layout.mount_options:

@@ -30,10 +30,13 @@ class SimulatedSettings(LocalSettings):
 
 def _storages(settings: SimulatedSettings, node: str | None) -> Mapping[str, MeasuredStorage]:
     """Return the storages, without a default write budget: nothing is written."""
+    own = settings.active_storages()
     return {
-        name: replace(storage, budget_bytes=None)
-        if settings.active_storages()[name].write_budget is None
-        else storage
+        name: replace(
+            storage,
+            holds=replace(storage.holds, boots=""),
+            budget_bytes=storage.budget_bytes if own[name].write_budget is not None else None,
+        )
         for name, storage in local_storages(settings, node).items()
     }
 
