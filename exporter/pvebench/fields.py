@@ -179,6 +179,20 @@ def _path(value: Any) -> Path:
         raise ValueError(f"unknown user in path {str(value)!r}") from error
 
 
+def resolve_paths(value: Any, base: Path) -> Any:
+    """Return `value` with every relative path joined to `base`."""
+    if isinstance(value, Path):
+        return base / value
+    if isinstance(value, BaseModel):
+        fields = {key: resolve_paths(getattr(value, key), base) for key in value.model_fields_set}
+        return value.model_copy(update=fields)
+    if isinstance(value, dict):
+        return {key: resolve_paths(entry, base) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return tuple(resolve_paths(entry, base) for entry in value)
+    return value
+
+
 class Parsed:
     """Type of a field that `read` parses; the JSON schema has `examples` of files."""
 

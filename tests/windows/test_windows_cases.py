@@ -6,12 +6,13 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from integration.conftest import Lab
 from pve.site import small_image
+from pvebench.cli.main import run_cli
 from pvebench.config.pack import load_pack
 from pvebench.config.settings import load_settings
 from pvebench.drivers import driver_of
@@ -20,15 +21,14 @@ from pvebench.drivers.qemu import qemu_hypervisor
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import SYSTEM, arguments
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.qemu_img import overlay_on
+from pvebench.drivers.storages.qemu_img import image_format, overlay_on, run_qemu_img
 from pvebench.errors import ConfigError, DriverError, VolumeError
-from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Filesystem, Layout, Machine, Scenario
 from pvebench.model.units import GIB, MIB
 from pvebench.scheduler.plan import expand, make_plan
-from pvebench.workloads import TOOLS
+from testing.packs import tool_workload
 
 pytestmark = pytest.mark.lab
 
@@ -57,7 +57,7 @@ def pack(tmp_path: Path, guest: str) -> Path:
     ("guest", "message"),
     [
         ("{os: windows, memory: 4G}", "needs image, the file of an installed disk, or template"),
-        ("{os: windows, image: /w.qcow2, template: 900, memory: 4G}", "needs image"),
+        ("{os: windows, image: /w.qcow2, template: 900, memory: 4G}", "one of them, not both"),
         ("{os: windows, template: 99, memory: 4G}", "template"),
         ("{template: 900}", "os linux boots pvebench's own guest image"),
         ("{fio: /fio.exe}", "fio: os linux boots pvebench's own guest image"),
@@ -77,8 +77,7 @@ def test_the_plan_has_the_minutes_of_a_boot_of_windows(tmp_path: Path) -> None:
     seconds = {}
     for guest in ("{memory: 4G}", "{os: windows, image: /w.qcow2, memory: 4G}"):
         loaded = load_pack(pack(tmp_path, guest))
-        matrix = expand(loaded, node="n", storages={"local": LOCAL})
-        plan = make_plan(matrix, seed=1)
+        plan = make_plan(expand(loaded, node="n", storages={"local": LOCAL}), seed=1)
         assert plan.restarts == 1
         seconds[guest] = plan.seconds
     first, last = seconds.values()
@@ -115,8 +114,7 @@ def test_a_disk_that_the_guest_cannot_use_is_left_out_with_its_reason(
 
 def test_a_windows_guest_has_its_disk_and_its_file_systems() -> None:
     assert not why_not(SCENARIO, LOCAL)
-    for filesystem in (Filesystem.NTFS, Filesystem.REFS):
-        layout = replace(NTFS, filesystem=filesystem)
+    for layout in (NTFS, replace(NTFS, filesystem=Filesystem.REFS)):
         assert not why_not(replace(SCENARIO, layout=layout), LOCAL)
 
 
@@ -158,29 +156,18 @@ def test_another_template_is_another_history_but_not_another_file_of_fio(tmp_pat
 def test_what_windows_cannot_run_is_left_out_with_its_reason(
     tool: str, options: dict[str, Any], reason: str
 ) -> None:
-    parsed = TOOLS[tool].options.model_validate(options)
-    workload = parsed.workload(ramp_seconds=1.0, runtime_seconds=10.0)
+    workload = tool_workload(tool, options)
     assert reason in (why_not_run(SCENARIO, workload, LOCAL) or "")
     assert reason not in (why_not_run(replace(SCENARIO, machine=LINUX), workload, LOCAL) or "")
 
 
 def test_a_workload_of_fio_runs_on_both() -> None:
     for options in ({"rw": "randread", "bs": "4k", "iodepth": 32}, {"rw": "write", "bs": "1M"}):
-        workload = TOOLS["fio"].options.model_validate(options)
-        parsed = workload.workload(ramp_seconds=1.0, runtime_seconds=10.0)
-        assert why_not_run(SCENARIO, parsed, LOCAL) is None
+        assert why_not_run(SCENARIO, tool_workload("fio", options), LOCAL) is None
 
 
-def test_qemu_boots_an_overlay_of_the_image_and_never_the_image() -> None:
-    image = GuestImage(
-        directory=Path("/"),
-        kernel=Path("/kernel"),
-        initramfs=Path("/initramfs"),
-        iso=Path("/iso"),
-        digest="digest",
-        manifest={},
-    )
-    words = arguments("0" * 32, image, MACHINE, Accelerator.KVM)
+def test_qemu_boots_an_overlay_of_the_image_and_never_the_image(tmp_path: Path) -> None:
+    words = arguments("0" * 32, small_image(tmp_path), MACHINE, Accelerator.KVM)
     assert not {"-kernel", "-initrd", "-append"} & set(words)
     assert MACHINE.image not in " ".join(words)
     assert any(f"file={SYSTEM}" in word for word in words)
@@ -191,16 +178,14 @@ def test_qemu_boots_an_overlay_of_the_image_and_never_the_image() -> None:
 @pytest.mark.parametrize("form", ["raw", "qcow2"])
 def test_an_overlay_leaves_the_image_as_it_is(tmp_path: Path, form: str) -> None:
     image, overlay = tmp_path / "windows.img", tmp_path / SYSTEM
-    subprocess.run(["qemu-img", "create", "-q", "-f", form, str(image), "8M"], check=True)
+    (plain := tmp_path / "plain").write_bytes(bytes(510) + b"\x55\xaa" + bytes(8 * MIB - 512))
+    run_qemu_img("convert", "-O", form, str(plain), str(image))
     before = image.read_bytes()
     overlay_on(image, overlay)
     write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 1M", str(overlay)]
     subprocess.run(write, check=True, capture_output=True)
     assert image.read_bytes() == before
-    shown = subprocess.run(
-        ["qemu-img", "info", "--output=json", str(overlay)], check=True, capture_output=True
-    )
-    data = json.loads(shown.stdout)
+    data = json.loads(run_qemu_img("info", "--output=json", str(overlay)))
     assert (data["backing-filename"], data["backing-filename-format"]) == (str(image), form)
     assert data["virtual-size"] == 8 * MIB
 
@@ -225,6 +210,26 @@ def test_an_image_that_does_not_boot_is_an_error_with_the_step_that_shows_why(
     lab.close()
 
 
-def test_a_missing_image_is_named(tmp_path: Path) -> None:
-    with pytest.raises(VolumeError, match=r"none\.qcow2"):
-        overlay_on(tmp_path / "none.qcow2", cast("Path", tmp_path / SYSTEM))
+def test_check_and_plan_name_an_image_or_fio_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("no disk", "utf-8")
+    broken = tmp_path / "broken"
+    run_qemu_img("create", *["-u", "-f", "qcow2", "-F", "raw", "-b", "gone"], str(broken), "8M")
+    for name, fault in {"text": "boot sector", "broken": "gone", "none": "No such"}.items():
+        file = pack(tmp_path, f"{{os: windows, memory: 4G, image: {name}, fio: no.exe}}")
+        options = ["--state", str(tmp_path / "state"), "--pack", str(file)]
+        assert (run_cli(["check", *options]), run_cli(["plan", *options])) == (3, 0)
+        shown = " ".join(capsys.readouterr().out.split())
+        assert fault in shown
+        assert "correct guest.image in the pack, or create it" in shown
+        assert f"{tmp_path}/no.exe is missing or unreadable" in shown
+    assert f"{tmp_path}/none no such file" in shown
+    (tmp_path / "gone").touch()
+    hold = ["qemu-io", "-f", "qcow2", str(broken)]
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
+        assert held.stdout
+        held.stdout.read(9)  # the prompt: the image is open
+        with pytest.raises(VolumeError, match="shut down the VM that uses it"):
+            image_format(broken)
+        held.communicate(b"quit\n")

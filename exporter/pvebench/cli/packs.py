@@ -248,6 +248,9 @@ def _notes(cycle: Plan) -> list[tuple[str, str]]:
     templates = {case.scenario.machine.template for case in cycle.cases} - {0}
     clone = "its clone is not included: seconds if linked, else a copy; see `pvebench check`"
     notes |= {f"template {vmid}": clone for vmid in templates}
+    images = {case.scenario.machine.image for case in cycle.cases} - {""}
+    missing = "no such file; correct guest.image in the pack"
+    notes |= {name: missing for name in sorted(images) if not Path(name).exists()}
     return [(slug, note) for slug, note in notes.items() if note]
 
 

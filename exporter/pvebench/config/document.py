@@ -235,20 +235,6 @@ class _Plain:
         return str(node)  # a date, or a value with a tag
 
 
-def resolve_paths(value: Any, base: Path) -> Any:
-    """Return `value` with every relative path joined to `base`."""
-    if isinstance(value, Path):
-        return base / value
-    if isinstance(value, BaseModel):
-        fields = {key: resolve_paths(getattr(value, key), base) for key in value.model_fields_set}
-        return value.model_copy(update=fields)
-    if isinstance(value, dict):
-        return {key: resolve_paths(entry, base) for key, entry in value.items()}
-    if isinstance(value, tuple):
-        return tuple(resolve_paths(entry, base) for entry in value)
-    return value
-
-
 def shown(value: object) -> str:
     """Return a value for a message, truncated if long."""
     text = value if isinstance(value, str) else repr(value)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from pvebench.config.document import Document, message_of, read_document, resolve_paths, validate
+from pvebench.config.document import Document, message_of, read_document, validate
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import MAX_NAME
+from pvebench.fields import MAX_NAME, resolve_paths
 from pvebench.model.disk import Bus, Cache, Format
 from pvebench.model.scenario import Filesystem, Machine
 from pvebench.model.units import MIB, format_size, whole_number

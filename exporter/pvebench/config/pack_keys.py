@@ -256,7 +256,7 @@ class GuestOptions(Strict):
         least = system.min_memory if system else MIN_MEMORY
         if self.memory < least:
             raise ValueError(
-                f"memory: the guest does not boot with {self.memory} bytes; use at least "
+                f"memory: the guest does not boot with {format_size(self.memory)}; use at least "
                 f"{format_size(least)}"
             )
         origins = {"image": self.image, "template": self.template, "fio": self.fio}
@@ -266,7 +266,7 @@ class GuestOptions(Strict):
         if system is not None and len({*given} - {"fio"}) != 1:
             raise ValueError(
                 f"os: {self.os} needs image, the file of an installed disk, or template, the ID of "
-                "a VM"
+                "a VM; give one of them, not both"
             )
         return self
 

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.config.document import message_of, read_document, resolve_paths, validate
+from pvebench.config.document import message_of, read_document, validate
 from pvebench.config.pack import find_pack
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
@@ -48,6 +48,7 @@ from pvebench.fields import (
     Zone,
     require_known,
     require_once,
+    resolve_paths,
 )
 from pvebench.files import check_secret
 from pvebench.model.units import DAY, GIB

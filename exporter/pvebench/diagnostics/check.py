@@ -109,10 +109,12 @@ def _unproved(settings: Settings, guests: Mapping[str, Sequence[Case]]) -> Itera
     with stored_at(settings.state / "pvebench.db") as stored:
         measured = stored.oldest_good_runs() if stored and foreign else {}
     for title, cases in foreign.items():
-        proved = any(case.key in measured for case in cases)
-        text = "proved by a run; to prove it again" if proved else "not proved yet"
+        good: bool | None = any(case.key in measured for case in cases) or None
+        text = "proved by a run; to prove it again" if good else "not proved yet"
         text += f", run `pvebench check --boot`: it starts a VM, about {_minutes(cases[0])}"
-        yield title, proved or None, text
+        if (fio := cases[0].scenario.machine.fio) and not os.access(fio, os.R_OK):
+            good, text = False, f"{fio} is missing or unreadable; correct guest.fio in the pack"
+        yield title, good, text
 
 
 def _minutes(case: Case) -> str:

@@ -30,14 +30,10 @@ class SimulatedSettings(LocalSettings):
 
 def _storages(settings: SimulatedSettings, node: str | None) -> Mapping[str, MeasuredStorage]:
     """Return the storages, without a default write budget: nothing is written."""
-    own = settings.active_storages()
+    budgets = {name: entry.write_budget for name, entry in settings.active_storages().items()}
     return {
-        name: replace(
-            storage,
-            holds=replace(storage.holds, boots=""),
-            budget_bytes=storage.budget_bytes if own[name].write_budget is not None else None,
-        )
-        for name, storage in local_storages(settings, node).items()
+        name: replace(had, holds=replace(had.holds, boots=""), budget_bytes=budgets[name] or None)
+        for name, had in local_storages(settings, node).items()
     }
 
 

@@ -124,8 +124,7 @@ BROKEN = {
     ),
     "too little memory to boot": (
         SMALL + "guest: {memory: 256M}\n",
-        "pack.yaml:15:17: guest.memory: the guest does not boot with 268435456 bytes; "
-        "use at least 512M",
+        "pack.yaml:15:17: guest.memory: the guest does not boot with 256M; use at least 512M",
     ),
     "runtime too short for an operation": (
         SMALL.replace("iodepth: 8", "during: backup"),

@@ -50,8 +50,18 @@ def overlay_on(base: Path, overlay: Path) -> None:
 
 
 def image_format(image: Path) -> str:
-    """Return the format of an image. Raises VolumeError: it cannot be read."""
-    return str(json.loads(run_qemu_img("info", "--output=json", str(image)))["format"])
+    """Return the format of an image to boot. Raises VolumeError: missing, in use or no disk."""
+    step = "correct guest.image in the pack, or create it: see docs/windows.md"
+    try:
+        text = run_qemu_img("info", "--backing-chain", "--output=json", str(image))
+    except VolumeError as error:
+        error.next_step = "shut down the VM that uses it" if "lock" in error.happened else step
+        raise
+    form = str(json.loads(text)[0]["format"])
+    with image.open("rb") as disk:  # any file is a raw image
+        if form == "raw" and disk.read(512)[510:] != b"\x55\xaa":
+            raise VolumeError(f"{image}: raw, without a boot sector", next_step=step)
+    return form
 
 
 def overlay_options(disk: Disk, base: Path) -> list[str]:

@@ -45,7 +45,7 @@ from pvebench.drivers.storages.directory import (
 )
 from pvebench.drivers.storages.server_link import LinkSettings, ServerLink
 from pvebench.errors import FaultFailed
-from pvebench.fields import ByKind, Slug
+from pvebench.fields import ByKind, Slug, resolve_paths
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import storage_fact
 from pvebench.model.ports import Guard, StorageFunctions
@@ -202,18 +202,13 @@ def storage_contexts(
             KINDS[entry.kind],
             StorageContext(
                 name=name,
-                settings=_with_absolute_paths(entry),
+                settings=resolve_paths(entry, Path.cwd()),
                 own_path=path_of(entry) == settings.default_storage,
                 owner=owner,
             ),
         )
         for name, entry in settings.active_storages().items()
     }
-
-
-def _with_absolute_paths(entry: StorageSettings) -> StorageSettings:
-    paths = {key: value.absolute() for key, value in entry if isinstance(value, Path)}
-    return entry.model_copy(update=paths)
 
 
 def guards_of(settings: LocalSettings, storages: Mapping[str, Storage]) -> list[Guard]:
