@@ -127,19 +127,13 @@ def test_each_driver_boots_windows_from_its_own_key_of_the_pack_and_says_so() ->
     assert why_not(SCENARIO, simulated) == "the simulated driver has Linux guests only"
 
 
-def test_files_of_a_guest_are_relative_to_the_directory_of_the_pack(tmp_path: Path) -> None:
-    guest = "{os: windows, memory: 4G, image: w.qcow2, fio: bin/fio.exe}"
-    machine = load_pack(pack(tmp_path, guest)).machine
-    assert (machine.image, machine.fio) == (f"{tmp_path}/w.qcow2", f"{tmp_path}/bin/fio.exe")
-
-
-def test_another_template_is_another_history_but_not_another_file_of_fio(tmp_path: Path) -> None:
+def test_another_template_is_another_history_but_not_fio_beside_the_pack(tmp_path: Path) -> None:
     own, same, other = (
         load_pack(pack(tmp_path, f"{{os: windows, memory: 4G, template: {more}}}")).machine
-        for more in ("900", "900, fio: /fio.exe", "901")
+        for more in ("900", "900, fio: fio.exe", "901")
     )
     prints = [replace(SCENARIO, machine=machine).fingerprint for machine in (own, same, other)]
-    assert (own.fio, same.fio) == ("", "/fio.exe")
+    assert (own.fio, same.fio) == ("", f"{tmp_path}/fio.exe")
     assert prints[0] == prints[1] != prints[2]
     assert own.foreign == {"os": "windows", "template": "900"}
 
@@ -214,14 +208,16 @@ def test_check_and_plan_name_an_image_or_fio_that_cannot_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text").write_text("no disk", "utf-8")
-    broken = tmp_path / "broken"
+    broken, settings = tmp_path / "broken", tmp_path / "pvebench.yaml"
     run_qemu_img("create", *["-u", "-f", "qcow2", "-F", "raw", "-b", "gone"], str(broken), "8M")
     for name, fault in {"text": "boot sector", "broken": "gone", "none": "No such"}.items():
         file = pack(tmp_path, f"{{os: windows, memory: 4G, image: {name}, fio: no.exe}}")
-        options = ["--state", str(tmp_path / "state"), "--pack", str(file)]
+        settings.write_text(f"state: state\nguest_image: {file}\n", "utf-8")
+        options = ["--config", str(settings), "--pack", str(file)]
         assert (run_cli(["check", *options]), run_cli(["plan", *options])) == (3, 0)
         shown = " ".join(capsys.readouterr().out.split())
         assert fault in shown
+        assert f"guest_image {file} is a file" in shown
         assert "correct guest.image in the pack, or create it" in shown
         assert f"{tmp_path}/no.exe is missing or unreadable" in shown
     assert f"{tmp_path}/none no such file" in shown

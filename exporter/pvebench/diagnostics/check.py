@@ -136,7 +136,7 @@ def _booted(
         for site in sites.values():
             stack.callback(site.hypervisor.shutdown)
         for title, (case, *_) in guests.items():
-            say(f"{title}: booting, about {_minutes(case)}; Ctrl-C removes the VM")
+            say(f"{title}: booting, about {_minutes(case)}; at most 10 min; Ctrl-C removes it")
             yield title, *_boot(sites[case.scenario.node], case)
 
 

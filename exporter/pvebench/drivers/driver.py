@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.errors import PvebenchError
+from pvebench.errors import GuestImageError, PvebenchError
 from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
 from pvebench.guest.build import build_image, needs_build
@@ -235,6 +235,9 @@ def guest_image(settings: DriverSettings, place: DriverContext) -> GuestImage:
 
 def image_summary(settings: DriverSettings) -> str:
     """Return the state of the guest image. Raises GuestImageError, ToolsMissing."""
+    if settings.image_directory.is_file():
+        step = "remove guest_image from the settings; a Windows image is guest.image of a pack"
+        raise GuestImageError(f"guest_image {settings.guest_image} is a file", next_step=step)
     if needs_build(settings.image_directory):
         return f"the first run builds it in {settings.image_directory}"
     return f"{load_image(settings.image_directory).digest[:12]} in {settings.image_directory}"

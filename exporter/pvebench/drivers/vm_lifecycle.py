@@ -60,7 +60,7 @@ GUEST_SYSTEMS: Final = Registry[GuestSystem](
 )
 
 
-_SILENT: Final = "it does not boot, or has no running guest agent or no virtio-serial driver"
+_SILENT: Final = "it hangs, is slow without KVM, has no running guest agent or virtio-serial driver"
 
 
 class Power(Enum):

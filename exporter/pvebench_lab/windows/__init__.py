@@ -13,5 +13,5 @@ WINDOWS: Final = GuestSystem(
     min_memory=2 * GIB,
     boot_seconds=120.0,
     if_silent="boot the image by hand, run setup.ps1 and check.ps1, allow guest-ping in "
-    "qemu-ga.conf, shut it down; see docs/windows.md",
+    "qemu-ga.conf, shut it down, run `pvebench check --boot`; see docs/windows.md",
 )
