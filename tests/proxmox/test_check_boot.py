@@ -79,7 +79,7 @@ def run(
         return Posing(client, clock)
 
     system = replace(WINDOWS, guest=posing)
-    monkeypatch.setattr(vm_lifecycle, "GUEST_SYSTEMS", {"windows": system})
+    monkeypatch.setitem(vm_lifecycle.GUEST_SYSTEMS._objects, "windows", system)
 
     def command(*options: str) -> dict[str, Any]:
         code = run_cli(["check", *options, "--config", str(config), "--format=json"])
