@@ -113,8 +113,17 @@ def test_nothing_is_done_to_a_storage_whose_settings_do_not_name_it(
         assert "the storage's settings define no fault outage" in one.evidence["notes"]
 
 
+class Awaited(FaultCommand):
+    """A command whose end simulated time, where ten minutes pass in milliseconds, waits for."""
+
+    def lasted(self) -> float | None:
+        while (seconds := super().lasted()) is None:
+            time.sleep(0.02)
+        return seconds
+
+
 def test_a_fault_that_no_one_knows_to_have_ended_fails_the_run(tmp_path: Path) -> None:
-    fault = FaultCommand("outage", ["/bin/false"])
+    fault = Awaited("outage", ["/bin/sh", "-c", "sleep 0.2; exit 1"])
     runs = runs_with(tmp_path, {("local", "outage"): fault})
     assert {one.outcome for one in runs} == {Outcome.FAILED}
     assert "ended with exit code 1" in runs[0].reason
