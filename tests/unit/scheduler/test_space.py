@@ -102,6 +102,12 @@ variants:
 """
 
 
+@pytest.fixture(autouse=True)
+def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accept a storage in memory, where `make mutate` runs these tests."""
+    monkeypatch.setattr("pvebench.drivers.storages.directory.memory_below", lambda _: "")
+
+
 class Monitor:
     """A QMP that accepts everything."""
 
