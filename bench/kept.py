@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from pvebench.config import Settings
 from pvebench.log import log
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import contests
@@ -35,7 +35,7 @@ def keep(directory: Path, days: int) -> None:
     """Create the runs of a number of days, and print the memory regularly."""
     store = Store(directory / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=len(CASES))
-    results = Results(store)
+    results = LiveResults(store)
     feed, now = Feed(results), START
     tidier = DatabaseMaintenance(results, lambda: SETTINGS, lambda: now)
     tracemalloc.start(1)

@@ -28,7 +28,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -120,7 +120,7 @@ def measure(path: Path, days: int) -> None:
     ]
     begun = time.perf_counter()
     store = Store(path, simulated=True)
-    results = Results(store, planned)
+    results = LiveResults(store, planned)
     page = Page(lambda: snapshot_of(results.now, now=now, max_age_seconds=86400.0 * 30), {})
     page.refresh()
     start = time.perf_counter() - begun

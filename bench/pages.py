@@ -21,7 +21,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import expand
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.store import Store
 from pvebench.web.api import results_data
 from pvebench.web.responses import render
@@ -45,8 +45,8 @@ def main() -> None:
             )
             for case in cases
         ]
-        made: list[Results] = []
-        first = measure(lambda: made.append(Results(store, planned)), rounds=1)
+        made: list[LiveResults] = []
+        first = measure(lambda: made.append(LiveResults(store, planned)), rounds=1)
         results = made[0]
         pages = []
         for number in range(ROUNDS):
@@ -74,7 +74,7 @@ def measure(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
     return statistics.median(times)
 
 
-def page(results: Results, now: datetime) -> str:
+def page(results: LiveResults, now: datetime) -> str:
     """Render the whole page."""
     view = index_view(results.now, [], now)
     return render("index.html", page=view, simulated=view.simulated, here="/")

@@ -34,7 +34,7 @@ from pvebench.model.ports import Site
 from pvebench.model.status import Phase
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 
 if TYPE_CHECKING:
     from pvebench.model.run import Run
@@ -156,7 +156,7 @@ def main() -> None:
                 watch,
                 site=site,
                 assignments=[Assignment(pack, matrix)],
-                results=Results(found.store),
+                results=LiveResults(found.store),
                 notify=watch.finished,
                 cycles=2,
                 guards=(guard,),

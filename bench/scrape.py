@@ -38,7 +38,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.store import Store
 from pvebench.web.server import WebServer, listen
 
@@ -121,7 +121,7 @@ def snapshot_of(cases: list[Case]) -> Snapshot:
         store = Store(Path(directory) / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="p", tier="full", planned=len(cases))
         store.add_history(one_run(case, now) for case in cases)
-        view = Results(store, planned).now
+        view = LiveResults(store, planned).now
         store.close()
     return metrics.snapshot_of(view, now=now, max_age_seconds=86400.0)
 

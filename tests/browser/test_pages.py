@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from pvebench.metrics.exposition import Page as Metrics
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import make_app
@@ -320,7 +320,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store = TemporaryStore(tmp_path_factory.mktemp("judged") / "pvebench.db", simulated=True)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
-    results = Results(store)
+    results = LiveResults(store)
     verdicts = VerdictService(Feed(results), ()).judge()
     app = make_app(
         page=Metrics.__new__(Metrics),

@@ -30,7 +30,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import STORAGES, write_pack
@@ -71,7 +71,7 @@ class Trial:
     def __init__(self, directory: Path, image: GuestImage) -> None:
         self.labs = {name: self._lab(directory / name, image) for name in (CANARY, PEER)}
         self.store = self.labs[CANARY].store
-        self.results = Results(self.store)
+        self.results = LiveResults(self.store)
         pack = load_pack(write_pack(directory, PACK))
         self.given = {
             name: Assignment(pack, expand(pack, node=name, storages=STORAGES)) for name in self.labs

@@ -37,7 +37,7 @@ from pvebench.model.ports import Site
 from pvebench.model.volume import Attachment, Volume
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
@@ -93,7 +93,7 @@ class Trial:
     def __init__(self, directory: Path) -> None:
         image = build_image(default_directory(), say=print)
         self.lab = Lab(directory, image, ThrottledLab)
-        self.results = Results(self.lab.store)
+        self.results = LiveResults(self.lab.store)
         probe = ProcProbe(lambda: self.lab.qemu.pid, lambda: self.lab.qemu.volume_path)
         self.site = Site(node="lab", hypervisor=self.lab.qemu, probe=probe, clock=self.lab.clock)
         pack = load_pack(write_pack(directory, PACK))

@@ -14,7 +14,7 @@ from pvebench.metrics.openmetrics import Window, first_moment, write_past
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench_lab.cli.demo import SHOWN
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
@@ -46,7 +46,7 @@ def filled(directory: Path) -> Store:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     directory = tmp_path_factory.mktemp("under-load")
     store, past = filled(directory), directory / "past.om"
-    results = Results(store)
+    results = LiveResults(store)
     labels = {"job": "pvebench", "instance": "one"}
     start = first_moment(results)
     window = Window(start=start, end=start + 3600, step=300.0, labels=labels)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pvebench.config import load_pack
 from pvebench.scheduler.plan import Assignment, Matrix
 from pvebench.service.instance import planned_cases
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench_lab.cli.demo import demo_assignments, fill_store
 from pvebench_lab.simulated.demo_year import YEAR, Story
@@ -40,9 +40,9 @@ def assignments(*workloads: str) -> list[Assignment]:
     ]
 
 
-def results_of(store: Store) -> Results:
+def results_of(store: Store) -> LiveResults:
     """Return the results of a store of the demo, which know its pack."""
-    return Results(store, planned_cases(assignments()))
+    return LiveResults(store, planned_cases(assignments()))
 
 
 def filled_store(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pvebench.metrics.openmetrics import Window, first_moment, write_past
 from pvebench.model.run import Run
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -91,7 +91,7 @@ def young(
     store.close()
 
 
-def _fill_past(directory: Path, results: Results, exporter: str) -> None:
+def _fill_past(directory: Path, results: LiveResults, exporter: str) -> None:
     start, end = first_moment(results), datetime.now(UTC).timestamp()
     labels = {"job": "pvebench", "instance": exporter}
     # Above Prometheus' look-back of five minutes lines would be dashed.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.store.current import PlannedCase
+from pvebench.store.live_results import PlannedCase
 from testing.simulations import Simulation
 
 

@@ -12,7 +12,7 @@ from pvebench.metrics.live import collect_build, collect_config, collect_databas
 from pvebench.metrics.openmetrics import Window, first_moment, write_past
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
@@ -55,7 +55,7 @@ def statuses() -> list[WorkerStatus]:
     ]
 
 
-def page_of(results: Results, *, judged: Verdicts | None = None) -> Page:
+def page_of(results: LiveResults, *, judged: Verdicts | None = None) -> Page:
     """Return the page of some results.
 
     Args:

@@ -33,7 +33,7 @@ from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
@@ -328,11 +328,11 @@ class _Life:
             return Configuration(settings, _loaded(story.pack))
 
         self._reloader = Reloader(None, load(), load=load)
-        self._worker = self._make_worker(Results(store))
+        self._worker = self._make_worker(LiveResults(store))
         self._seen, self._runs, self._steps, self._calm_at = len(story.told.runs), 0, 0, 0.0
         self._last_runs: dict[str, Run] = {}
 
-    def _make_worker(self, results: Results) -> Worker:
+    def _make_worker(self, results: LiveResults) -> Worker:
         site, trouble = simulated_site(self._world), self._story.trouble
         measures: Any = self._world
         if self._story.on_node:

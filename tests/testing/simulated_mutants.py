@@ -25,13 +25,13 @@ from pvebench.runner.runner import Runner
 from pvebench.scheduler import due_cases
 from pvebench.service.housekeeping import Reloader
 from pvebench.store import instance_lock
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.state import StateDirectory
 from testing import faulty_node, simulated_crashes
 from testing.faulty_node import FaultyHypervisor
 from testing.null_journal import NullJournal
 
-_keep, _look, _next_due = Results.keep, Runner.run, due_cases.next_due
+_keep, _look, _next_due = LiveResults.keep, Runner.run, due_cases.next_due
 _BEYOND: Final = datetime.max.replace(tzinfo=UTC)
 _wait_for_end, _undo = measure.wait_for_end, faulty_node.undo_simulated
 
@@ -39,19 +39,19 @@ _wait_for_end, _undo = measure.wait_for_end, faulty_node.undo_simulated
 def reported_before_stored() -> AbstractContextManager[Any]:
     """A run that the database rejects is reported as finished."""
 
-    def keep(results: Results, run: Run) -> bool:
+    def keep(results: LiveResults, run: Run) -> bool:
         try:
             return _keep(results, run)
         except StoreError:
             return False
 
-    return mock.patch.object(Results, "keep", keep)
+    return mock.patch.object(LiveResults, "keep", keep)
 
 
 def stored_again() -> AbstractContextManager[Any]:
     """A run whose storing is tried again is another run."""
     return mock.patch.object(
-        Results, "keep", lambda results, run: _keep(results, replace(run, uid=uuid.uuid4().hex))
+        LiveResults, "keep", lambda results, run: _keep(results, replace(run, uid=uuid.uuid4().hex))
     )
 
 

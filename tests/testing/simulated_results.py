@@ -12,7 +12,7 @@ from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.workload import Direction
-from pvebench.store.current import PlannedCase, Trend, View
+from pvebench.store.live_results import PlannedCase, Trend, View
 from pvebench.store.records import Point
 from testing.packs import quick
 

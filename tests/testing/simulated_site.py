@@ -14,7 +14,7 @@ from pvebench.metrics.exposition import Page
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from testing.faulty_node import Fault
@@ -22,7 +22,7 @@ from testing.prometheus import free_port
 from testing.simulations import Simulation, simulate
 
 
-def results_of(simulation: Simulation) -> Results:
+def results_of(simulation: Simulation) -> LiveResults:
     """Return the simulation's results, which know its packs."""
     simulation.results.plan(
         PlannedCase(
@@ -40,7 +40,7 @@ def app_of(
     simulation: Simulation,
     *,
     page: Page | None = None,
-    results: Results | None = None,
+    results: LiveResults | None = None,
     verdicts: Callable[[], Verdicts] = Verdicts,
     note: Callable[[], str] = str,
 ) -> Starlette:

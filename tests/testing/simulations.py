@@ -17,7 +17,7 @@ from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.faulty_node import Fault, Faults, FaultyHypervisor
@@ -41,7 +41,7 @@ class RecordedWorker(Worker):
 class Simulation:
     """A worker on a simulated node, with everything around it."""
 
-    results: Results
+    results: LiveResults
     world: FaultyHypervisor
     worker: Worker
     recorder: Recorder
@@ -72,7 +72,7 @@ def simulate(
     guards: Callable[[SimulatedClock, Store], Sequence[Guard]] = lambda *_: (),
 ) -> Simulation:
     store = TemporaryStore(directory / "pvebench.db", simulated=True)
-    results = Results(store)
+    results = LiveResults(store)
     clock = SimulatedClock(start)
     world = FaultyHypervisor(
         node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)

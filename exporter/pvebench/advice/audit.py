@@ -23,7 +23,7 @@ from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.definition import configuration_text
 from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
-from pvebench.store.current import Trend
+from pvebench.store.live_results import Trend
 from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed
 
 _COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")

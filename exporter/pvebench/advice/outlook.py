@@ -16,7 +16,7 @@ from pvebench.analysis.difference import Difference, difference
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Affected, KnownIssue, storage_fact, version_in
 from pvebench.model.units import count_text, show_seconds
-from pvebench.store.current import Trend, View
+from pvebench.store.live_results import Trend, View
 from pvebench.verdicts.ranking import totals
 
 LEAST_RUNS: Final = 4

@@ -12,7 +12,7 @@ from pvebench.analysis.difference import CHANCE, JointDifference, joint_differen
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.durability import Durability, measured_of
 from pvebench.model.workload import Direction
-from pvebench.store.current import Trend, View, main_metric
+from pvebench.store.live_results import Trend, View, main_metric
 from pvebench.verdicts.fastest_text import faster_excluded
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,

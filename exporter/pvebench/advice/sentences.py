@@ -14,7 +14,7 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.durability import Durability, Survival, Sync, durable_by
 from pvebench.model.figure import Values
 from pvebench.model.units import show_latency
-from pvebench.store.current import main_metric
+from pvebench.store.live_results import main_metric
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text

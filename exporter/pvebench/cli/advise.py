@@ -34,7 +34,7 @@ from pvebench.errors import ConfigError
 from pvebench.model.units import count_text, show_bytes
 from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.selection import budgets_of
-from pvebench.store.current import Results, View
+from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
 from pvebench.verdicts.ranking import LEAST_RUNS
 
@@ -100,7 +100,7 @@ def advise(
 
 
 def _advice(settings: Settings, store: Store) -> tuple[View, tuple[Recommendation, ...]]:
-    results = Results(store)
+    results = LiveResults(store)
     open_ones = verdicts_of(settings, results).regressions
     return results.now, recommendations(results.now, regressions=open_ones)
 

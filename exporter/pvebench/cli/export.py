@@ -38,7 +38,7 @@ from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
 from pvebench.service.selection import assignments
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.ranking import of_storage, shown_definitions
@@ -64,7 +64,7 @@ def card(output: Path, storage: str, theme: str, anonymous: bool, **options: Any
     """
     settings = read_settings(**options)
     with results_of(settings) as store:
-        results = Results(store)
+        results = LiveResults(store)
         verdicts, view = verdicts_of(settings, results), results.now
     storages = of_storage(shown_definitions(view))
     chosen = storage or next(iter(storages), "")
@@ -94,7 +94,7 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
     series = reference_series_of(settings, pack, reference)
     with results_of(settings) as store:
         runs = runs_of(store, pack)
-        results = Results(store)
+        results = LiveResults(store)
         view, keys = results.now, {run.case_key for run in runs}
         verdicts = verdicts_of(settings, results)
         cases = {key: case for key, case in shown_definitions(view).items() if key in keys}
@@ -162,7 +162,7 @@ def openmetrics(
     settings = read_settings(**options)
     labels = {"job": job, "instance": instance or settings.listen}
     with results_of(settings) as store:
-        results = Results(store, planned_cases(assignments(settings, scale=scale)))
+        results = LiveResults(store, planned_cases(assignments(settings, scale=scale)))
         first = first_moment(results)
         if start is None and datetime.now(UTC).timestamp() - first > LONGEST:
             raise StoreError(

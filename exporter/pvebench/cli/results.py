@@ -40,7 +40,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
 from pvebench.model.units import count_text
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
-from pvebench.store.current import Results, View
+from pvebench.store.live_results import LiveResults, View
 from pvebench.store.records import StoredRun
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
@@ -84,7 +84,9 @@ def results(number: int | None, removed: int | None, **options: Any) -> None:
             series = reference_series_of(settings, pack, view.reference)
             runs = view.chosen(runs_of(store, pack))
             relative = view.relative_to or pack.relative_to
-            _show_table(result_rows(runs, series, relative, Results(store).now.durability), view)
+            _show_table(
+                result_rows(runs, series, relative, LiveResults(store).now.durability), view
+            )
         else:
             _show_runs(store, pack, view)
 
@@ -260,7 +262,7 @@ def compare(first: str, second: str, form: str, **options: Any) -> None:
     such as cache=none. Results are compared whose other options are the same.
     """
     with results_of(read_settings(**options)) as store:
-        view = Results(store).now
+        view = LiveResults(store).now
     cases = {key: case for key, case in shown_definitions(view).items() if _points(view, key)}
     sides = [
         {key: case for key, case in cases.items() if _is(case, name)} for name in (first, second)

@@ -58,8 +58,8 @@ def view(**options: Any) -> None:
     """Show stored results in the web UI; nothing is measured."""
     from pvebench.cli.selection import results_of  # noqa: PLC0415 # see above
     from pvebench.service.publisher import show_stored  # noqa: PLC0415 # see above
-    from pvebench.store.current import Results  # noqa: PLC0415 # see above
+    from pvebench.store.live_results import LiveResults  # noqa: PLC0415 # see above
 
     settings = read_settings(**options)
     with results_of(settings) as store:
-        show_stored(Results(store), settings, click.echo)
+        show_stored(LiveResults(store), settings, click.echo)

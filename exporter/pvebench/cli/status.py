@@ -20,8 +20,8 @@ from pvebench.errors import PipelineError, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.status import State
 from pvebench.model.units import count_text, show_bytes, show_seconds
-from pvebench.store.current import Results
 from pvebench.store.instance_lock import holder_of
+from pvebench.store.live_results import LiveResults
 from pvebench.store.state import pause_reason_of
 from pvebench.verdicts.fastest_text import moment_text
 from pvebench.verdicts.overall_state import headline
@@ -52,7 +52,7 @@ def _lines(settings: Settings, failed: list[StoreError]) -> Iterator[tuple[str, 
         data = f"{database} ({show_bytes(database.stat().st_size)})"
         try:
             with results_of(settings) as store:
-                stored = _stored(settings, Results(store), now, live) or _NO_RESULTS
+                stored = _stored(settings, LiveResults(store), now, live) or _NO_RESULTS
         except StoreError as error:
             # The instance knows what runs all the same.
             failed.append(error)
@@ -69,7 +69,7 @@ _NO_RESULTS: Final = {
 
 
 def _stored(
-    settings: Settings, results: Results, now: datetime, live: dict[str, Any]
+    settings: Settings, results: LiveResults, now: datetime, live: dict[str, Any]
 ) -> dict[str, str]:
     """Return the lines that come from results; empty without a run."""
     view = results.now
@@ -147,7 +147,7 @@ def _upcoming(worker: dict[str, Any], now: datetime) -> str:
     return f"{name} in {show_seconds(left)}" if left >= 1 else f"{name} is due"
 
 
-def _cost(results: Results, now: datetime) -> str:
+def _cost(results: LiveResults, now: datetime) -> str:
     """Return the bytes written to all storages, fills included, as write budgets count them."""
     storages = {storage for _, storage, _ in results.now.totals.bytes}
     written = sum(results.store.written_bytes(storage, now) for storage in storages)

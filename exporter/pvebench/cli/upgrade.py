@@ -23,7 +23,7 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import MAX_BYTES, read_text
 from pvebench.sanitize import one_line
-from pvebench.store.current import Results, View
+from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.ranking import shown_definitions
@@ -91,7 +91,7 @@ def _outlooks(
     issues = load_known_issues(*settings.known_issues)
     has_results = settings.database.exists()
     with results_of(settings) if has_results else nullcontext() as store:
-        results = Results(store) if store else None
+        results = LiveResults(store) if store else None
         view = results.now if results else View()
         nodes = {period.node: period.facts for period in view.periods} or {settings.node: {}}
         return [
@@ -100,7 +100,7 @@ def _outlooks(
         ]
 
 
-def _counts(results: Results | None, view: View, node: str) -> Mapping[str, int]:
+def _counts(results: LiveResults | None, view: View, node: str) -> Mapping[str, int]:
     """Return case key -> good runs in the node's current environment."""
     counts = results.period_runs(node) if results else None
     if counts is not None:
@@ -169,7 +169,7 @@ def _look(
     peers: tuple[str, ...],
     since: datetime | None,
 ) -> GateResult:
-    results = Results(store)
+    results = LiveResults(store)
     cases, periods = shown_definitions(results.now), results.now.periods
     nodes = sorted({case.node for case in cases.values()})
     for name in (canary, *peers):

@@ -16,7 +16,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import StoreError
 from pvebench.store.changes import Decision, DecisionKind, KnownChange
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.fastest_text import latest_operation_lines
@@ -172,7 +172,7 @@ def verdict(
     settings = read_settings(**options)
     with results_of(settings) as store:
         chosen = frozenset(_digest(store, name) for name in between) if between else None
-        results = Results(store)
+        results = LiveResults(store)
         verdicts = verdicts_of(settings, results, chosen)
     if since is not None:
         verdicts = verdicts.since(since.replace(tzinfo=UTC).timestamp())
@@ -181,7 +181,7 @@ def verdict(
 
 
 def verdicts_of(
-    settings: Settings, results: Results, environments: frozenset[str] | None = None
+    settings: Settings, results: LiveResults, environments: frozenset[str] | None = None
 ) -> Verdicts:
     """Return the verdicts on stored results; with `environments`, on those of both only."""
     issues = load_known_issues(*settings.known_issues)

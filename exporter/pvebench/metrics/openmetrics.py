@@ -21,7 +21,7 @@ from pvebench.config import Settings
 from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
 from pvebench.metrics.sample_lines import Families, head_of, label_text
 from pvebench.metrics.snapshot import Snapshot, collect_wall, snapshot_of
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseRecord, StoredRun
 
 EVERYTHING: Final = 10_000_000
@@ -104,7 +104,7 @@ def _with_labels(where: str, labels: str) -> str:
 
 
 def write_past(
-    results: Results,
+    results: LiveResults,
     settings: Settings,
     window: Window,
     file: TextIO,
@@ -127,13 +127,13 @@ def write_past(
     file.writelines(past_text(runs, snapshot, window, current=current))
 
 
-def histories(results: Results) -> Iterator[list[StoredRun]]:
+def histories(results: LiveResults) -> Iterator[list[StoredRun]]:
     """Yield the runs of each case, oldest first."""
     for key in results.now.cases:
         yield results.store.runs(limit=EVERYTHING, case_key=key)[::-1]
 
 
-def first_moment(results: Results) -> float:
+def first_moment(results: LiveResults) -> float:
     """Return when the first run started, UNIX seconds; 0 if there is none."""
     starts = (record.first_started for record in results.now.cases.values())
     return min((start.timestamp() for start in starts), default=0.0)

@@ -12,7 +12,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.units import DAY
-from pvebench.store.current import View
+from pvebench.store.live_results import View
 from pvebench.store.records import CaseRecord
 
 

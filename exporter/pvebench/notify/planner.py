@@ -16,7 +16,7 @@ from pvebench.model.week import parse_weekly
 from pvebench.report.value_text import without_secrets
 from pvebench.sanitize import one_line
 from pvebench.store.changes import KnownChange
-from pvebench.store.current import View
+from pvebench.store.live_results import View
 from pvebench.store.outbox import Message
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.node_verdicts import Verdicts

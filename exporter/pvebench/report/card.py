@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
-from pvebench.store.current import View
+from pvebench.store.live_results import View
 from pvebench.verdicts.fastest_text import (
     EMULATED_TEXT,
     LEAST_JUDGED,

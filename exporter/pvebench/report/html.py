@@ -21,7 +21,7 @@ from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
 from pvebench.model.units import count_text, show_bytes, show_latency, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
-from pvebench.store.current import Trend
+from pvebench.store.live_results import Trend
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.fastest_text import Summary, gap_text, operation_lines, signed_percent
 from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of, totals

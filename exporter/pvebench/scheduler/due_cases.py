@@ -16,7 +16,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
 
 if TYPE_CHECKING:
-    from pvebench.store.current import Results
+    from pvebench.store.live_results import LiveResults
     from pvebench.store.records import CaseRecord
 
 # --- jitter of the start times over the hours of the day
@@ -199,7 +199,7 @@ class CycleSelector:
 
     def __init__(
         self,
-        results: Results,
+        results: LiveResults,
         node: str,
         assignments: Sequence[Assignment],
         *,

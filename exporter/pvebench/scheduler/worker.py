@@ -19,7 +19,7 @@ from pvebench.runner.runner import Runner
 from pvebench.scheduler.due_cases import CycleSelector, NextCycle, Passes
 from pvebench.scheduler.guards import GuardChain, QuietGuard
 from pvebench.scheduler.plan import Assignment, Plan
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseRecord
 
 UPCOMING: Final = 5
@@ -78,7 +78,7 @@ class Worker:
         *,
         site: Site,
         assignments: Sequence[Assignment],
-        results: Results,
+        results: LiveResults,
         notify: Callable[[Run], None] = lambda _: None,
         cycles: int | None = None,
         guards: Sequence[Guard] = (),

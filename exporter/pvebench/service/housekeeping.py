@@ -19,7 +19,7 @@ from pvebench.model.status import ConfigState
 from pvebench.model.units import DAY
 from pvebench.scheduler.plan import Assignment
 from pvebench.store.backups import backups_of
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 
 EVERY_SECONDS: Final = DAY
 """Interval of the database maintenance."""
@@ -125,7 +125,7 @@ class DatabaseMaintenance:
     """Maintenance of the database: checks, backups, and removal of expired results."""
 
     def __init__(
-        self, results: Results, settings: Callable[[], Settings], now: Callable[[], datetime]
+        self, results: LiveResults, settings: Callable[[], Settings], now: Callable[[], datetime]
     ) -> None:
         self._results = results
         self._settings = settings

@@ -30,7 +30,7 @@ from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Re
 from pvebench.service.selection import budgets_of, fitting, intervals_of
 from pvebench.service.startup import locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, WorkerPool, handle_signals
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.state import WEB_FILE
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import cycle_end_lines
@@ -120,7 +120,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             budgets=budgets_of(settings),
             endless=request.cycles is None,
         )
-        results = Results(store, planned_cases(first.assignments))
+        results = LiveResults(store, planned_cases(first.assignments))
         instance = Instance(
             sites, results, clock, reloader, guards, screen=screen, cycles=request.cycles
         )
@@ -192,7 +192,7 @@ class Instance:
     def __init__(
         self,
         sites: Sequence[Site],
-        results: Results,
+        results: LiveResults,
         clock: StopClock,
         reloader: Reloader,
         guards: GuardFactory,

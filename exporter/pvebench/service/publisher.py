@@ -36,7 +36,7 @@ from pvebench.provision.scrape import Targets
 from pvebench.report.value_text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -90,7 +90,7 @@ class Front:
 
 
 def page_of(
-    results: Results,
+    results: LiveResults,
     settings: Callable[[], Settings],
     statuses: Statuses = list,
     *,
@@ -115,7 +115,7 @@ def page_of(
 
 
 def show_stored(
-    results: Results,
+    results: LiveResults,
     settings: Settings,
     say: Callable[[str], object],
     *,
@@ -146,7 +146,7 @@ class Publisher:
 
     def __init__(
         self,
-        results: Results,
+        results: LiveResults,
         reloader: Reloader,
         clock: StopClock,
         statuses: Statuses,

@@ -19,7 +19,7 @@ from pvebench.log import log
 from pvebench.store.backups import connect_read_only
 from pvebench.store.instance_lock import lock_instance
 from pvebench.store.journal import journal_details
-from pvebench.store.results import StoredResults
+from pvebench.store.stored_results import StoredResults
 from pvebench.store.tables import HEAD
 
 # --- State directory: results, lock and sockets of one instance.

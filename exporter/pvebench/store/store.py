@@ -1,4 +1,4 @@
-"""Results database: opening and writing; `results` reads."""
+"""Results database: opening and writing; `stored_results` reads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pvebench.store.engine import (
     writing,
 )
 from pvebench.store.records import StoredRun
-from pvebench.store.results import DURABILITY, StoredResults
 from pvebench.store.retention import Expired, Removal, delete_run, unacknowledged
+from pvebench.store.stored_results import DURABILITY, StoredResults
 from pvebench.store.tables import cycles, facts
 from pvebench.store.writing import RunWriter
 

@@ -18,7 +18,7 @@ from pvebench.model.figures import was_canceled
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import count_text, show_rate
-from pvebench.store.current import View
+from pvebench.store.live_results import View
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,

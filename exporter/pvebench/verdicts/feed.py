@@ -267,7 +267,7 @@ class Feed:
     def read(self) -> bool:
         """Take new runs and decisions; return whether there were any.
 
-        Stored runs are read once; later ones are those that `Results` handed on.
+        Stored runs are read once; later ones are those that `LiveResults` handed on.
         """
         if self._removals != (removals := self._results.now.removals):
             self._forget()

@@ -24,7 +24,7 @@ from pvebench.model.durability import NOTHING_KNOWN, Durable, Known, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Direction
-from pvebench.store.current import Trend, View, cached_by_trend
+from pvebench.store.live_results import Trend, View, cached_by_trend
 from pvebench.store.records import Point
 
 if TYPE_CHECKING:

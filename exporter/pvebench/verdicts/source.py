@@ -1,4 +1,4 @@
-"""What verdicts need of stored results: a site has `Results`, the hub of a fleet another source."""
+"""What verdicts need of stored results: `LiveResults` of a site, or the source of a hub."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.store.changes import Decision, KnownChange
-from pvebench.store.current import Listener, View
+from pvebench.store.live_results import Listener, View
 from pvebench.store.records import CaseNumbers
 
 

@@ -16,7 +16,7 @@ from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseNumbers
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.feed import Feed
@@ -168,7 +168,7 @@ class VerdictService:
 
 
 def past_verdicts(
-    results: Results,
+    results: LiveResults,
     issues: Sequence[KnownIssue],
     moments: Sequence[float],
     *,

@@ -17,7 +17,7 @@ from pvebench import __version__
 from pvebench.model.definition import Definition
 from pvebench.model.status import State, WorkerStatus
 from pvebench.report.value_text import environments, in_order, iso, without_secrets
-from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.store.live_results import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import LEAST_JUDGED, milestones

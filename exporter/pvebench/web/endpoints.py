@@ -20,7 +20,7 @@ from pvebench.advice.sentences import NOTHING, UNASSESSED
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card
-from pvebench.store.current import Results, View
+from pvebench.store.live_results import LiveResults, View
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage, shown_definitions
@@ -56,7 +56,7 @@ class Pages:
 
     def __init__(
         self,
-        results: Results,
+        results: LiveResults,
         statuses: Callable[[], list[WorkerStatus]],
         now: Callable[[], datetime],
         verdicts: Callable[[], Verdicts] = Verdicts,

@@ -33,7 +33,7 @@ from pvebench.metrics.exposition import Page
 from pvebench.model.status import WorkerStatus
 from pvebench.provision.scrape import NO_TARGETS, Targets, target_file
 from pvebench.shipped import shipped
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol, LimitedServer
 from pvebench.web.endpoints import Pages
@@ -142,7 +142,7 @@ def make_app(
     *,
     page: Page,
     statuses: Callable[[], list[WorkerStatus]],
-    results: Results,
+    results: LiveResults,
     now: Callable[[], datetime] = _utc_now,
     verdicts: Callable[[], Verdicts] = Verdicts,
     scraped: Targets = NO_TARGETS,

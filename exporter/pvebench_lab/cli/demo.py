@@ -41,7 +41,7 @@ from pvebench.scheduler.plan import Assignment, Matrix, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.service.instance import planned_cases
 from pvebench.service.publisher import show_stored
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
@@ -93,7 +93,7 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
 
 def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
     """Judge the simulated runs at past moments; minutes of CPU for a whole year."""
-    results, issues = Results(store), load_known_issues()
+    results, issues = LiveResults(store), load_known_issues()
     begun = {episode.started.timestamp() for episode in results.now.periods}
     # The changes of the past get the IDs that the exporter gives them now.
     verdict = VerdictService(Feed(results), issues).judge()
@@ -250,7 +250,7 @@ def export(
     directory.mkdir(parents=True, exist_ok=True)
     labels = {"job": "pvebench", "instance": instance}
     with closing(Store(database, simulated=True)) as store:
-        results = Results(store, planned)
+        results = LiveResults(store, planned)
         cases = list(histories(results))
         for start, end in reversed([*blocks(first_moment(results), now)]):
             if before is not None and start >= before:
@@ -296,7 +296,7 @@ def show(state: Path, pack: Path, note: Path | None, **web: Any) -> None:
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
         show_stored(
-            Results(store, planned_cases(assignments)),
+            LiveResults(store, planned_cases(assignments)),
             settings,
             lambda line: click.echo(line.replace("results on", "simulated results on")),
             statuses=lambda: demo_statuses(assignments),
@@ -358,7 +358,7 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
         Worker(
             site=simulated_site(hypervisor),
             assignments=[assignment],
-            results=Results(store),
+            results=LiveResults(store),
             notify=runs.append,
             cycles=1,
         ).run()

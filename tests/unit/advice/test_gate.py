@@ -31,7 +31,7 @@ from pvebench.model.judged import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -347,7 +347,7 @@ def metrics_of(directory: Path, now: datetime) -> dict[tuple[str, str], float]:
     planned = [
         PlannedCase(key=key, definition=one, every_seconds=HOUR) for key, one in known.items()
     ]
-    results = Results(store, planned)
+    results = LiveResults(store, planned)
     page = Page(lambda: snapshot_of(results.now, now=now, max_age_seconds=math.inf), live={})
     VerdictService(Feed(results), load_known_issues(), on_update=page.judged).judge()
     text = page.render()[0].decode()

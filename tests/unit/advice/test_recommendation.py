@@ -43,7 +43,7 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
-from pvebench.store.current import Trend, View
+from pvebench.store.live_results import Trend, View
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import summary

@@ -15,7 +15,7 @@ from pvebench.analysis.concurrent_changes import ConcurrentChange, RunValues, co
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.units import GIB
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
@@ -59,7 +59,7 @@ def stored(
 
 
 def judged(path: Path, used_on: UsedOn, **given: Any) -> Verdicts:
-    return VerdictService(Feed(Results(stored(path, used_on, **given))), ()).judge()
+    return VerdictService(Feed(LiveResults(stored(path, used_on, **given))), ()).judge()
 
 
 def filling(day: int) -> float:
@@ -271,8 +271,9 @@ def test_what_came_later_has_no_part_in_what_was_said_then(tmp_path: Path) -> No
     later = DAYS + 4
     store = stored(tmp_path, lambda day: 0.91 if day >= later else 0.78)
     moments = [(START + timedelta(days=day)).timestamp() for day in (later - 0.1, later + 4)]
-    then, now = (said.regressions[0] for _, said in past_verdicts(Results(store), (), moments))
+    then, now = (said.regressions[0] for _, said in past_verdicts(LiveResults(store), (), moments))
     assert not then.meanwhile
     assert (
-        now.meanwhile == VerdictService(Feed(Results(store)), ()).judge().regressions[0].meanwhile
+        now.meanwhile
+        == VerdictService(Feed(LiveResults(store)), ()).judge().regressions[0].meanwhile
     )

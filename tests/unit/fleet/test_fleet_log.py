@@ -19,7 +19,7 @@ from pvebench.model.run import Outcome
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.service.instance import fleet_of
 from pvebench.store.changes import Decision
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
 from pvebench_fleet.fleet_log import FIRST, KEPT_SECONDS, FleetLog
@@ -168,7 +168,7 @@ def test_a_short_disk_removes_the_backlog_of_an_absent_hub(
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     settings = Settings.model_validate({"keep_runs": "20d", "keep_evidence": "9999d"})
     clock = partial(START.__add__, timedelta(days=300))
-    DatabaseMaintenance(Results(store), lambda: settings, clock)._remove_old(clock())
+    DatabaseMaintenance(LiveResults(store), lambda: settings, clock)._remove_old(clock())
     assert store.totals().runs == 40  # 20 days before the newest 20 runs
 
 

@@ -32,7 +32,7 @@ from pvebench.metrics.snapshot import Snapshot
 from pvebench.model import figure as figure_module
 from pvebench.model.figure import Kind
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.store.current import PlannedCase
+from pvebench.store.live_results import PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import listen
 from testing import http_client

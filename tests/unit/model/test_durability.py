@@ -23,7 +23,7 @@ from pvebench.model.durability import (
     durability_key,
     durable_of,
 )
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.views.pages import case_view
 from testing.durabilities import DURABLE
@@ -105,7 +105,7 @@ def test_all_outputs_have_the_same_answer(
     store = simulation.store
     raw = replace(DURABLE, node="lab", configuration="raw.none", torn=1)
     store.record_durability(raw)
-    results = Results(store)
+    results = LiveResults(store)
     page = Page(lambda: snapshot_of(simulation, view=results.now), live={})
     page.judged(Verdicts())
     ranks = {

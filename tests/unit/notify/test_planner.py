@@ -22,7 +22,7 @@ from pvebench.notify.planner import (
     week_messages,
 )
 from pvebench.store.changes import KnownChange
-from pvebench.store.current import PlannedCase, Results, View
+from pvebench.store.live_results import LiveResults, PlannedCase, View
 from pvebench.store.outbox import Message
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
@@ -210,7 +210,7 @@ def test_activities_are_those_of_the_service_and_of_each_node_with_cases(store: 
         PlannedCase(key=run.case.key, definition=Definition.of(run.case), every_seconds=every)
         for run, every in zip(runs, (600.0, 1200.0), strict=False)
     ]
-    view = Results(store, planned_cases).now
+    view = LiveResults(store, planned_cases).now
     service, node = node_activities(view, [status, replace(status, node="without cases")])
     assert service == NodeActivity(last_run=runs[2].finished.timestamp())
     last = runs[1].finished.timestamp()

@@ -24,7 +24,7 @@ from pvebench.report.card import (
     plain,
     texts_of,
 )
-from pvebench.store.current import Results, View
+from pvebench.store.live_results import LiveResults, View
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import of_storage, shown_definitions
@@ -178,7 +178,7 @@ def test_the_name_of_the_node_can_be_left_out_of_verdicts_too(tmp_path: Path) ->
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=2.0)
-    results = Results(store)
+    results = LiveResults(store)
     verdicts = VerdictService(Feed(results), ()).judge()
     now = START + timedelta(days=40)
     open_card = card_of(results.now, verdicts, now)

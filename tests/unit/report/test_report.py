@@ -32,7 +32,7 @@ from pvebench.report.html import (
     short_names,
 )
 from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
-from pvebench.store.current import Results, Trend
+from pvebench.store.live_results import LiveResults, Trend
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.web.views.tables import numbers_of
 from testing.packs import write_pack
@@ -97,7 +97,7 @@ def test_a_row_has_the_newest_run_and_those_of_its_environment(simulation: Simul
 
 
 def test_a_level_stands_beside_the_number_of_its_runs(simulation: Simulation) -> None:
-    view = Results(simulation.store).now
+    view = LiveResults(simulation.store).now
     html = html_of(simulation, view.trends)
     assert '<th class="n">level</th><th class="n">runs</th>' in html
     (number, *_) = next(numbers_of(trend) for trend in view.trends.values() if trend.points)
@@ -199,7 +199,7 @@ def test_a_doubtful_run_is_shown_with_its_reason_and_not_counted(simulation: Sim
 def test_the_report_begins_with_the_answer_and_ranks_its_bars(simulation: Simulation) -> None:
     """Nor does it show a device share that other programs caused."""
     store = simulation.store
-    view, runs = Results(store).now, store.runs(limit=1000)
+    view, runs = LiveResults(store).now, store.runs(limit=1000)
     noisy = next(run for run in runs if run.scenario.endswith("none.filesystem-ext4"))
     directions = noisy.definition.directions
     shares = [Sample("device_share", way, 183.64, Unit.RATIO) for way in directions]

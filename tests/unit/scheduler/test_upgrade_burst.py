@@ -14,7 +14,7 @@ from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.families import families_of
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
@@ -38,7 +38,7 @@ def renewed(
     simulation: Simulation, directory: Path, *, texts: tuple[str, ...] = (CORE, FULL)
 ) -> Simulation:
     world, recorder = simulation.world, Recorder()
-    results = Results(simulation.store)
+    results = LiveResults(simulation.store)
     packs = [
         load_pack(write_pack(directory, text, f"{number}.yaml"))
         for number, text in enumerate(texts)
@@ -155,4 +155,4 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
 
 def test_an_empty_store_knows_no_environment(tmp_path: Path) -> None:
     store = TemporaryStore(tmp_path / "empty.db", simulated=True)
-    assert Results(store).period_runs("lab") is None
+    assert LiveResults(store).period_runs("lab") is None

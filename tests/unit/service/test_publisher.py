@@ -14,7 +14,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.service.publisher import Publisher
 from pvebench.store.changes import Decision
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from testing.changes import CASES, START, measured, upgrade
 from testing.prometheus import free_port
@@ -31,7 +31,7 @@ def publisher(store: Store) -> Callable[[bool], Publisher]:
     def make(endless: bool) -> Publisher:
         clock = SimulatedClock()
         return Publisher(
-            Results(store), reloader, clock, list, sites=(), guards=unused, endless=endless
+            LiveResults(store), reloader, clock, list, sites=(), guards=unused, endless=endless
         )
 
     return make

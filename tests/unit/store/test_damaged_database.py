@@ -25,8 +25,8 @@ from pvebench.config import Settings
 from pvebench.errors import AlreadyRunning, StoreError, StoreLost
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.backups import backups_of, copy_database
-from pvebench.store.current import Results
 from pvebench.store.instance_lock import holder_of
+from pvebench.store.live_results import LiveResults
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from testing.prometheus import free_port
@@ -82,7 +82,7 @@ def test_damage_is_reported_with_the_next_step_at_the_start(
         lambda store: store.check(),
         lambda store: store.runs(limit=10_000),
         lambda store: store.add_run(run(400)),
-        Results,
+        LiveResults,
     ],
 )
 def test_damage_is_one_error_wherever_it_is_met(
@@ -208,7 +208,7 @@ def test_nothing_is_put_in_the_place_of_a_database_in_use(tmp_path: Path) -> Non
 
 def test_the_service_copies_once_a_day_and_stops_at_damage(tmp_path: Path) -> None:
     path = filled(tmp_path, 2000)
-    results, now = Results(TemporaryStore(path)), [NOW]
+    results, now = LiveResults(TemporaryStore(path)), [NOW]
     tidier = DatabaseMaintenance(results, Settings, lambda: now[0])
     for hours in (0, 1, 23, 24, 30, 48):
         now[0] = NOW + timedelta(hours=hours)
@@ -219,7 +219,7 @@ def test_the_service_copies_once_a_day_and_stops_at_damage(tmp_path: Path) -> No
     smear(path)
     now[0] = NOW + timedelta(hours=72)
     with pytest.raises(StoreLost, match="is damaged"):
-        DatabaseMaintenance(Results(TemporaryStore(path)), Settings, lambda: now[0]).check()
+        DatabaseMaintenance(LiveResults(TemporaryStore(path)), Settings, lambda: now[0]).check()
 
 
 @pytest.mark.parametrize("what", ["database", "directory", "another"])

@@ -14,7 +14,7 @@ from pvebench.config import Settings
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Case
 from pvebench.service.housekeeping import DatabaseMaintenance
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.store.tables import journal
 from testing.captured_logs import captured_logs
@@ -121,7 +121,9 @@ def test_a_running_instance_says_what_it_does_not_remove_and_how_to(store: Store
     daily(store, 0, 150)
     daily(store, 3650, 3680)
     with captured_logs() as lines:
-        DatabaseMaintenance(Results(store), Settings, lambda: START + timedelta(days=3680)).check()
+        DatabaseMaintenance(
+            LiveResults(store), Settings, lambda: START + timedelta(days=3680)
+        ).check()
     (line,) = [one for one in lines if one["log_level"] == "warning"]
     assert line["runs"] == 150
     assert "pvebench prune" in line["next_step"]

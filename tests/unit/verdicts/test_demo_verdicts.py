@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -100,7 +100,7 @@ def test_a_rollback_ends_a_change_with_the_earlier_version(tmp_path: Path) -> No
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     pve4 = assignments("randwrite-4k-qd1-fsync1", "write-1M-qd8")[3:]
     fill_store(store, pve4, end=END, seed=1, story=replace(YEAR, days=140))
-    verdicts = VerdictService(Feed(Results(store)), ()).judge()
+    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge()
     store.close()
     texts = [sentence(change) for change in verdicts.changes]
     (returned,) = [text for text in texts if "since kernel 6.11.11-2-pve, back to" in text]

@@ -22,7 +22,7 @@ from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.status import State
 from pvebench.model.units import count_text
 from pvebench.model.workload import Direction
-from pvebench.store.current import Trend
+from pvebench.store.live_results import Trend
 from pvebench.store.records import Point
 from pvebench.verdicts.fastest_text import (
     LEAST_JUDGED,

@@ -27,7 +27,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.changes import Decision
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.records import numbers_of
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import NOT_MEASURED, CaseColumns, Feed, figures_of, shared_labels
@@ -43,7 +43,7 @@ from testing.simulated_site import served
 
 def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(Feed(Results(store)), load_known_issues()).judge()
+    verdicts = VerdictService(Feed(LiveResults(store)), load_known_issues()).judge()
     assert headline(verdicts).startswith(
         "2026-05-31: Everything on virtio is 20% slower since pve-qemu-kvm 9.2.0-2 (95% CI"
     )
@@ -57,7 +57,7 @@ def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> N
 
 def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(Feed(Results(store)), ()).judge().since(4e9)
+    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge().since(4e9)
     assert verdicts.regressions == ()
     said = r"No open regressions\D*: \d+ slower"
     assert re.match(said, count_line(verdicts))
@@ -67,7 +67,7 @@ def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: St
 def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> None:
     upgrade(store, slower=1.0, after=0, days=22)
     told: list[Verdicts] = []
-    results = Results(store)
+    results = LiveResults(store)
     keeper = VerdictService(Feed(results), (), on_update=told.append)
     keeper.judge()
     keeper.judge()
@@ -80,7 +80,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
 def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
     upgrade(store, slower=1.0, after=0, days=3)
     done = threading.Event()
-    keeper = VerdictService(Feed(Results(store)), (), on_update=lambda _: done.set())
+    keeper = VerdictService(Feed(LiveResults(store)), (), on_update=lambda _: done.set())
     with keeper:
         assert done.wait(20)
     assert keeper.current.counts().keys() == {VerdictState.INCONCLUSIVE}
@@ -89,7 +89,7 @@ def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
 
 def test_an_accepted_change_is_the_new_level(store: Store) -> None:
     upgrade(store, slower=1.25)
-    keeper = VerdictService(Feed(Results(store)), ())
+    keeper = VerdictService(Feed(LiveResults(store)), ())
     assert keeper.judge().regressions
     decision = Decision(
         made=START, kind="accept", cases="*", until=START + timedelta(days=60), reason="known"
@@ -107,7 +107,7 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
     store.decisions.add(
         Decision(made=START, kind="reset", cases="*.virtio.*", until=until, reason="new disk")
     )
-    verdicts = VerdictService(Feed(Results(store)), ()).judge()
+    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge()
     judged = {
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
@@ -117,7 +117,7 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
 def test_runs_that_come_late_are_put_where_they_belong(store: Store) -> None:
     days = [*range(10, 30), 5, 40]
     store.add_history(measured(CASES[0], day, upgraded=day >= 30) for day in days)
-    feed = Feed(Results(store))
+    feed = Feed(LiveResults(store))
     feed.read()
     histories = feed.material("lab").histories
     (points, *_) = [one.points for one in histories if one.figure.name == "throughput"]
@@ -146,12 +146,12 @@ def test_a_run_without_any_of_the_numbers_is_not_read(store: Store) -> None:
 def test_the_past_is_reported_as_it_looked_then(store: Store) -> None:
     upgrade(store, slower=1.25)
     before, soon, late = ((START + timedelta(days=day)).timestamp() for day in (29.9, 31.0, 33.9))
-    told = dict(past_verdicts(Results(store), (), [before, soon, late]))
+    told = dict(past_verdicts(LiveResults(store), (), [before, soon, late]))
     assert list(told) == [before, soon, late]
     assert VerdictState.SLOWER not in told[before].counts()
     assert (
         told[late].counts()[VerdictState.SLOWER]
-        == VerdictService(Feed(Results(store)), ()).judge().counts()[VerdictState.SLOWER]
+        == VerdictService(Feed(LiveResults(store)), ()).judge().counts()[VerdictState.SLOWER]
     )
     # A run that had not ended by then has no part in it.
     ends = {one.history.points[-1].time for one in told[soon].verdicts if one.history.points}
@@ -162,9 +162,9 @@ def test_a_later_decision_changes_nothing_in_the_past(store: Store) -> None:
     upgrade(store, slower=1.25)
     late, made = START + timedelta(days=33.9), START + timedelta(days=50)
     store.decisions.add(Decision(made=made, kind="reset", cases="*", until=made, reason="new disk"))
-    ((_, then),) = past_verdicts(Results(store), (), [late.timestamp()])
+    ((_, then),) = past_verdicts(LiveResults(store), (), [late.timestamp()])
     assert then.regressions
-    ((_, now),) = past_verdicts(Results(store), (), [made.timestamp()])
+    ((_, now),) = past_verdicts(LiveResults(store), (), [made.timestamp()])
     assert not now.regressions
 
 
@@ -183,7 +183,7 @@ def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:
             samples=failed.samples,
         )
     )
-    feed = Feed(Results(store))
+    feed = Feed(LiveResults(store))
     feed.read()
     assert feed.nodes == []
 
@@ -280,7 +280,7 @@ def test_writes_that_must_reach_the_device_are_distinguished(
 
 
 def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     feed, now = Feed(results), START + timedelta(days=200)
     tidier = DatabaseMaintenance(results, lambda: Settings(keep_runs="20d"), lambda: now)
     most = 0
@@ -293,7 +293,7 @@ def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
         most = max(most, *(len(one.points) for one in feed.material("lab").histories))
     # Ages count from the 20th newest run, of two cases a day.
     assert most <= (20 + 10) * 1.25 + 1
-    afresh = Feed(Results(store))
+    afresh = Feed(LiveResults(store))
     afresh.read()
     feed.read()
     assert feed.nodes == afresh.nodes
@@ -305,7 +305,7 @@ def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
 
 def test_where_an_environment_began_and_ended_is_all_that_is_kept_of_it(store: Store) -> None:
     upgrade(store, slower=1.0, days=100, after=100)
-    feed = Feed(Results(store))
+    feed = Feed(LiveResults(store))
     feed.read()
     timeline = feed.material("lab").timeline
     assert [digest for _, digest in timeline] == [OLD.digest] * 2 + [NEW.digest] * 2
@@ -330,13 +330,13 @@ def test_where_an_environment_began_and_ended_is_all_that_is_kept_of_it(store: S
 def test_environments_follow_each_other_alike_however_the_runs_are_read(
     store: Store, ends: list[tuple[int, Environment, int]]
 ) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     followed = Feed(results)
     for number, (minute, environment, case) in enumerate(ends):
         run = replace(measured(CASES[case], 0), uid=f"{number}", environment=environment)
         results.keep(replace(run, finished=START + timedelta(minutes=minute)))
         followed.read()
-    afresh = Feed(Results(store))
+    afresh = Feed(LiveResults(store))
     afresh.read()
     one, other = (
         environment_changes(feed.material("lab").timeline, {}) for feed in (followed, afresh)
@@ -356,7 +356,7 @@ def no_results() -> Snapshot:
 def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     upgrade(store, slower=1.25)
     page = Page(no_results, live={})
-    VerdictService(Feed(Results(store)), (), on_update=page.judged).judge()
+    VerdictService(Feed(LiveResults(store)), (), on_update=page.judged).judge()
     text = page.render()[0].decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     virtio = [
@@ -395,7 +395,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
         for case in CASES
     )
     page = Page(no_results, live={})
-    verdicts = VerdictService(Feed(Results(store)), (), on_update=page.judged).judge()
+    verdicts = VerdictService(Feed(LiveResults(store)), (), on_update=page.judged).judge()
     said = "Everything on virtio is gradually slower: 15% since 2026-05-01 (160 runs)"
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
@@ -419,11 +419,11 @@ def is_of_verdicts(name: str) -> bool:
 
 def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(Feed(Results(store)), ()).judge()
+    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge()
     app = make_app(
         page=Page(no_results, live={}),
         statuses=list,
-        results=Results(store),
+        results=LiveResults(store),
         verdicts=lambda: verdicts,
     )
     with served(app) as where:

@@ -26,7 +26,7 @@ from pvebench.model.judged import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
 from pvebench.report.card import make_card
 from pvebench.sanitize import one_line
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import BRIEF, sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
@@ -136,15 +136,15 @@ STORIES = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory) -> LiveResults:
     store = TemporaryStore(tmp_path_factory.mktemp("same") / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.0, days=10, after=0)
-    return Results(store)
+    return LiveResults(store)
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_every_output_says_the_same(story: str, store: Store, results: Results) -> None:
+def test_every_output_says_the_same(story: str, store: Store, results: LiveResults) -> None:
     judged, expected = STORIES[story]
     verdicts = verdicts_on(*judged, store=store)
     regression = expected not in {"ok", "partial", "inconclusive"}
@@ -214,7 +214,7 @@ def of_command(verdicts: Verdicts, text: str) -> int:
     return done.exit_code
 
 
-def of_page(verdicts: Verdicts, results: Results, text: str) -> bool:
+def of_page(verdicts: Verdicts, results: LiveResults, text: str) -> bool:
     page = index_view(results.now, [], NOW, verdicts)
     red = [sentence(change) for change, _ in page.changes if change.regression]
     if red:

@@ -13,7 +13,7 @@ from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.report.card import NOT_MEASURED, make_card
-from pvebench.store.current import View
+from pvebench.store.live_results import View
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts

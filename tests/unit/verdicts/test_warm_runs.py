@@ -19,7 +19,7 @@ from pvebench.model.figures import UNKNOWN, WARM
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
-from pvebench.store.current import PlannedCase, Results, View, read_trends
+from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.ranking import Exclusion, contests
 from pvebench.web.views.pages import case_view
@@ -51,14 +51,14 @@ def run(case: Case, hour: int, iops: float, *marks: Sample) -> Run:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Results:
+def results(tmp_path: Path) -> LiveResults:
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=2)
     planned = [
         PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=3600.0)
         for case in (COLD, CACHED)
     ]
-    return Results(store, planned)
+    return LiveResults(store, planned)
 
 
 def excluded(view: View) -> dict[str, Exclusion]:
@@ -70,14 +70,14 @@ def excluded(view: View) -> dict[str, Exclusion]:
 
 @pytest.mark.parametrize("mark", [SHARE, NOT_KNOWN])
 def test_warm_reads_are_excluded_in_the_ranking_and_named_in_every_output(
-    results: Results, mark: Sample
+    results: LiveResults, mark: Sample
 ) -> None:
     for hour in range(3):
         results.keep(run(COLD, hour, 1000.0))
         results.keep(run(CACHED, hour, 9000.0, mark))
     view = results.now
     assert excluded(view) == {"none": Exclusion.NO, "writeback": Exclusion.WARM}
-    assert excluded(Results(results.store).now) == excluded(view)
+    assert excluded(LiveResults(results.store).now) == excluded(view)
     text = " ".join(one.text for one in summaries(view, after_cycles))
     assert "cache writeback reaches 9,000 IOPS; excluded: may read from host memory" in text
     families = Families()
@@ -96,7 +96,7 @@ def test_warm_reads_are_excluded_in_the_ranking_and_named_in_every_output(
     assert [str(row["caveats"]).startswith(warm) for row in result_rows(newest)] == [True]
 
 
-def test_cold_runs_of_a_case_count_without_its_warm_ones(results: Results) -> None:
+def test_cold_runs_of_a_case_count_without_its_warm_ones(results: LiveResults) -> None:
     for hour in range(3):
         results.keep(run(COLD, hour, 1000.0))
         results.keep(run(CACHED, hour, 900.0))
@@ -108,7 +108,7 @@ def test_cold_runs_of_a_case_count_without_its_warm_ones(results: Results) -> No
     assert [(one.level, one.runs) for one in ranking.places] == [(1000.0, 3), (900.0, 3)]
 
 
-def test_both_directions_of_a_warm_run_are_warm(results: Results) -> None:
+def test_both_directions_of_a_warm_run_are_warm(results: LiveResults) -> None:
     both = run(CACHED, 0, 500.0, Sample("iops", Direction.WRITE, 5.0, Unit.IOPS), SHARE)
     results.keep(both)
     definitions = {CACHED.key: Definition.of(CACHED)}

@@ -21,7 +21,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.write_cost import WriteCost
 from pvebench.report.value_text import PHASES
-from pvebench.store.current import Results, View
+from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.feed import Feed
@@ -62,7 +62,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def index(simulation: Simulation, results: Results | None = None) -> str:
+def index(simulation: Simulation, results: LiveResults | None = None) -> str:
     content = (results or results_of(simulation)).now
     now = simulation.world.clock.now()
     page = index_view(content, [simulation.worker.status], now)
@@ -153,7 +153,7 @@ def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_
 
 def test_a_planned_case_without_a_run_yet_does_not_break_the_page(measured: Simulation) -> None:
     first, *others = results_of(measured).now.planned.values()
-    results = Results(measured.store, [replace(first, key=f"{first.key}0"), *others])
+    results = LiveResults(measured.store, [replace(first, key=f"{first.key}0"), *others])
     assert set(results.now.planned) - set(results.now.cases) == {f"{first.key}0"}
     view = index_view(results.now, [], measured.world.clock.now())
     assert len(view.tables) == 2
@@ -333,7 +333,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
-    results = Results(store)
+    results = LiveResults(store)
     verdicts = VerdictService(Feed(results), ()).judge()
     view = index_view(results.now, [], UPGRADE_START + timedelta(days=40), verdicts)
     ((change, links),) = view.changes
@@ -358,7 +358,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
 
 
 def test_closed_changes_are_a_table_with_begin_and_duration(tmp_path: Path) -> None:
-    results = Results(TemporaryStore(tmp_path / "pvebench.db", simulated=False))
+    results = LiveResults(TemporaryStore(tmp_path / "pvebench.db", simulated=False))
     resolved = replace(FINDING, state="resolved", end=FINDING.begin + 30.6 * 86400)
     accepted = replace(FINDING, state="accepted", begin=FINDING.begin - 86400)
     verdicts = Verdicts(changes=(replace(FINDING, id="o"), resolved, accepted))
@@ -422,14 +422,14 @@ def test_a_judging_that_failed_is_on_the_page_at_once_however_young_the_store(
 
 def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
-    view = index_view(Results(store).now, [], START)
+    view = index_view(LiveResults(store).now, [], START)
     assert "Start measuring with “pvebench serve”" in view.advice
     assert "Nothing is running" in said(render("index.html", page=view, simulated=False, here="/"))
 
 
 def test_cases_that_left_the_packs_are_counted_and_not_in_the_tables(measured: Simulation) -> None:
     planned = list(results_of(measured).now.planned.values())[:4]
-    view = index_view(Results(measured.store, planned).now, [], measured.world.clock.now())
+    view = index_view(LiveResults(measured.store, planned).now, [], measured.world.clock.now())
     assert view.elsewhere == 8
     page = said(render("index.html", page=view, simulated=True, here="/"))
     assert "Not shown: 8 cases with results that no pack has now, for example after an edit" in page
@@ -458,7 +458,7 @@ def test_simulated_results_are_loudly_called_so_on_every_page(
     for path in ("/", f"/cases/{key}", "/runs/1"):
         assert "These results are simulated" in http_client.get(address + path).text
     store = TemporaryStore(measured.store.path.parent / "real.db", simulated=False)
-    view = index_view(Results(store).now, [], measured.world.clock.now())
+    view = index_view(LiveResults(store).now, [], measured.world.clock.now())
     assert "invented" not in render("index.html", page=view, simulated=view.simulated, here="/")
 
 
@@ -548,7 +548,7 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
         fault=EVIL,
         upcoming=(case,),
     )
-    with served(app_of(simulation, results=Results(store))) as where:
+    with served(app_of(simulation, results=LiveResults(store))) as where:
         for path in ("/", f"/runs/{number}", f"/cases/{quote(case.key)}", f"/{quote(EVIL)}"):
             answer = http_client.get(where + path)
             scripts = [
@@ -705,7 +705,7 @@ def test_reading_many_cases_takes_as_many_questions_as_reading_few(
         asked: list[object] = []
         listen = lambda *given: asked.append(given)  # noqa: E731 # to be taken away again
         event.listen(store._engine, "before_cursor_execute", listen)
-        Results(store)
+        LiveResults(store)
         event.remove(store._engine, "before_cursor_execute", listen)
         return len(asked)
 

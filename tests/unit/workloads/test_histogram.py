@@ -20,7 +20,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction, Workload
-from pvebench.store.current import PlannedCase, Results
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.store import Store
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
@@ -114,7 +114,7 @@ def run(number: int, *, of: Case, outcome: Outcome = Outcome.OK) -> Run:
     )
 
 
-def exposed(results: Results, of: Case) -> dict[str, float]:
+def exposed(results: LiveResults, of: Case) -> dict[str, float]:
     """The histogram of a case on the page: le, or what follows the name -> value."""
     results.plan([PlannedCase(key=of.key, definition=Definition.of(of), every_seconds=3600.0)])
     now = datetime(2026, 6, 30, tzinfo=UTC)
@@ -128,7 +128,7 @@ def exposed(results: Results, of: Case) -> dict[str, float]:
 
 
 def test_good_runs_are_added_up_and_others_are_not(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     outcomes = (Outcome.OK, Outcome.IMPLAUSIBLE, Outcome.NOISY, Outcome.FAILED)
     for number, outcome in enumerate(outcomes):
         results.keep(run(number, of=case(), outcome=outcome))
@@ -136,18 +136,18 @@ def test_good_runs_are_added_up_and_others_are_not(store: Store) -> None:
     assert set(page) == {*LATENCY_BOUNDS, "_count", "_sum"}
     assert (page["0.002097152"], page["0.004194304"], page["1.073741824"]) == (0, 4, 4)
     assert (page["+Inf"], page["_count"], page["_sum"]) == (6, 6, pytest.approx(4.012))
-    assert exposed(Results(store), case()) == page
+    assert exposed(LiveResults(store), case()) == page
 
 
 def test_runs_that_were_removed_are_still_counted(store: Store) -> None:
     store.add_history([run(number, of=case()) for number in range(60)])
     removal, _ = store.prune(START + timedelta(days=60), evidence_seconds=DAY, runs_seconds=9 * DAY)
     assert removal.runs > 10
-    assert exposed(Results(store), case())["_count"] == 3 * 60
+    assert exposed(LiveResults(store), case())["_count"] == 3 * 60
 
 
 def test_a_case_that_means_something_else_begins_to_count_again(store: Store) -> None:
-    results, other = Results(store), replace(case(), scale=0.5)
+    results, other = LiveResults(store), replace(case(), scale=0.5)
     for number, one in enumerate((case(), case(), other)):
         results.keep(run(number, of=one))
     assert exposed(results, case())["_count"] == 6

@@ -17,7 +17,7 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
 from pvebench.model.units import DAY, MIB
 from pvebench.report.value_text import show_clock, show_value
-from pvebench.store.current import View
+from pvebench.store.live_results import View
 from pvebench.store.records import Point
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.node_verdicts import Verdicts

@@ -24,7 +24,7 @@ from pvebench.model.status import State, WorkerStatus
 from pvebench.model.units import show_span
 from pvebench.model.write_cost import cost_lines
 from pvebench.report.value_text import STATES, environments, in_order, show_value, show_when
-from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.store.live_results import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import Point
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import (

@@ -20,7 +20,7 @@ from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.value_text import iso, outcome_text, show_age, show_spread, show_value
-from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
+from pvebench.store.live_results import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.store.records import CaseRecord, StoredRun
 from pvebench.verdicts.change_text import change_text
 from pvebench.verdicts.fastest_text import NOT_COUNTED, Summary, gap_text

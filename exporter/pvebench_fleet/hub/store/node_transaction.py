@@ -26,7 +26,7 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import NUMBERS, Number
 from pvebench.model.run import Outcome
 from pvebench.store.changes import Decision, KnownChange
-from pvebench.store.current import Listener, View
+from pvebench.store.live_results import Listener, View
 from pvebench.store.records import CaseNumbers, CaseRecord, StoredRun
 from pvebench.store.tables import GOOD
 from pvebench.verdicts.node_verdicts import Verdicts

@@ -17,7 +17,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, Tuner
 from testing.packs import SMALL, tool_workload, write_pack
 from testing.storages import storage_context
@@ -105,7 +105,7 @@ def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Pa
     other = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE)
     for disk, iops in ((guest, 700.0), (other, 100.0)):
         case = Case(scenario=scenario(disk), workload=workload)
-        assert Results(store).host_rates(case, START) == {Direction.READ: iops}
+        assert LiveResults(store).host_rates(case, START) == {Direction.READ: iops}
 
 
 def test_check_misses_hdparm_only_where_a_pack_switches_a_drives_cache(

@@ -20,7 +20,7 @@ from pvebench.model.volume import Identity, change, device_text, is_certain, is_
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
-from pvebench.store.current import Results
+from pvebench.store.live_results import LiveResults
 from pvebench.store.state import StateDirectory
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
@@ -121,7 +121,7 @@ def test_a_device_is_shown_with_the_end_of_its_serial_number_only(tmp_path: Path
     assert not is_certain({"type": "ext4", "model": "990 PRO", "transport": "nvme"})
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)
     store.identities.record("lab", "local", disk)
-    view = Results(store).now
+    view = LiveResults(store).now
     assert view.devices == {"lab/local": "990 PRO, serial …1234, ext4"}
 
 

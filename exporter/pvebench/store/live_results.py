@@ -188,7 +188,7 @@ Listener = Callable[[StoredRun | None], None]
 """Called with a run that was stored; None: the packs changed."""
 
 
-class Results:
+class LiveResults:
     """Current state of every case; safe to use from several threads.
 
     All readers of the latest results use it, so that none keeps a copy with its own cursor. Long

@@ -29,7 +29,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.changes import DefinitionChange
-from pvebench.store.current import TREND_RUNS, PlannedCase, Results
+from pvebench.store.live_results import TREND_RUNS, LiveResults, PlannedCase
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.feed import Feed
@@ -83,7 +83,7 @@ def planned(case: Case) -> PlannedCase:
 
 def test_what_was_reported_run_by_run_is_what_a_new_start_reads(tmp_path: Path) -> None:
     simulation = lively(tmp_path, upgrade=30, end=60)
-    told, read = simulation.results.now, Results(simulation.store).now
+    told, read = simulation.results.now, LiveResults(simulation.store).now
     assert len(told.cases) == 12
     assert told.cases == read.cases
     assert {key: one.points for key, one in told.trends.items()} == {
@@ -93,7 +93,7 @@ def test_what_was_reported_run_by_run_is_what_a_new_start_reads(tmp_path: Path) 
     assert told.periods == read.periods
     assert len(told.periods) == 2
     assert (told.totals, told.version) == (read.totals, read.version)
-    assert simulation.results.period_runs("lab") == Results(simulation.store).period_runs("lab")
+    assert simulation.results.period_runs("lab") == LiveResults(simulation.store).period_runs("lab")
 
 
 def test_a_history_that_is_written_at_once_reads_like_one_reported_run_by_run(
@@ -105,21 +105,21 @@ def test_a_history_that_is_written_at_once_reads_like_one_reported_run_by_run(
             (Outcome.OK, Outcome.FAILED, Outcome.NOISY, Outcome.OK, Outcome.OK, Outcome.OK)
         )
     ]
-    results = Results(store)
+    results = LiveResults(store)
     for one in runs:
         results.keep(one)
     other = TemporaryStore(tmp_path / "other.db", simulated=False)
     other.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     other.add_history(runs)
-    assert Results(other).now.cases == results.now.cases
-    assert Results(other).now.periods == results.now.periods
+    assert LiveResults(other).now.cases == results.now.cases
+    assert LiveResults(other).now.periods == results.now.periods
     assert other.totals() == store.totals() == results.now.totals
     assert other.environments() == store.environments()
     assert len(other.environments()) == 2
 
 
 def test_storing_a_run_twice_changes_nothing_and_notifies_no_one(store: Store) -> None:
-    results, told = Results(store), list[StoredRun | None]()
+    results, told = LiveResults(store), list[StoredRun | None]()
     results.listen(told.append)
     one = run()
     results.keep(one)
@@ -132,7 +132,7 @@ def test_storing_a_run_twice_changes_nothing_and_notifies_no_one(store: Store) -
 def test_of_two_workers_none_is_lost_whichever_is_notified_first(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results, stored, told = Results(store), threading.Event(), threading.Event()
+    results, stored, told = LiveResults(store), threading.Event(), threading.Event()
     real = store.add_run
 
     def slow(one: Run) -> StoredRun:
@@ -154,19 +154,19 @@ def test_of_two_workers_none_is_lost_whichever_is_notified_first(
 
 
 def test_the_totals_in_memory_are_those_of_a_new_start(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     for hour, way in enumerate((Direction.READ, Direction.WRITE, Direction.READ)):
         moved = Sample("bytes", way, 4096.0 * (hour + 1), Unit.BYTES)
         results.keep(replace(run(hour=hour), samples=(moved,)))
     for _ in range(2):
         results.end_cycle("c1")
-    assert results.now.totals == Results(store).now.totals
+    assert results.now.totals == LiveResults(store).now.totals
     assert set(results.now.totals.bytes.values()) == {4 * 4096.0, 2 * 4096.0}
     assert [*results.now.totals.cycles.values()] == [1]
 
 
 def test_nothing_is_read_back_of_what_was_stored(store: Store) -> None:
-    results, page = Results(store), list[str]()
+    results, page = LiveResults(store), list[str]()
     results.keep(run())
     engine = store._engine
     event.listen(engine, "before_cursor_execute", lambda *given: page.append(str(given[2])))
@@ -176,10 +176,10 @@ def test_nothing_is_read_back_of_what_was_stored(store: Store) -> None:
 
 
 def test_with_a_clock_set_back_memory_and_a_new_start_agree_on_the_newest_run(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     for hour in (24 * 365, 0, 1):
         results.keep(run(hour=hour))
-    assert Results(store).now.cases == results.now.cases
+    assert LiveResults(store).now.cases == results.now.cases
     assert results.now.cases[CASE.key].last.number == 3
     store.prune(START + timedelta(days=400), evidence_seconds=86400, runs_seconds=86400)
     assert store.newest_run() == 3
@@ -191,7 +191,7 @@ def test_looking_for_old_runs_survives_a_database_that_fails(
     def broken() -> None:
         raise StoreError("locked")
 
-    results = Results(store)
+    results = LiveResults(store)
     monkeypatch.setattr(results, "recount", broken)
     DatabaseMaintenance(results, Settings, lambda: START).check()
 
@@ -199,7 +199,7 @@ def test_looking_for_old_runs_survives_a_database_that_fails(
 def test_a_case_that_writes_no_more_has_no_current_row_for_writing(store: Store) -> None:
     both = replace(CASE.workload, directions=(Direction.READ, Direction.WRITE))
     earlier = replace(CASE, workload=replace(both, parameters={**both.parameters, "rwmix": 50}))
-    results = Results(store)
+    results = LiveResults(store)
     results.keep(run(earlier))
     results.keep(run(CASE, hour=1))
     rows = result_rows(store.runs())
@@ -214,7 +214,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(store: Store) -> None
     def broken(_: StoredRun | None) -> None:
         raise ZeroDivisionError
 
-    results, told = Results(store), list[StoredRun | None]()
+    results, told = LiveResults(store), list[StoredRun | None]()
     results.listen(broken)
     results.listen(told.append)
     results.keep(run())
@@ -222,7 +222,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(store: Store) -> None
 
 
 def test_the_newest_points_are_bounded(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     for hour in range(TREND_RUNS + 5):
         results.keep(run(hour=hour, iops=1000.0 + hour))
     points = results.now.trends[CASE.key].points
@@ -231,7 +231,7 @@ def test_the_newest_points_are_bounded(store: Store) -> None:
 
 
 def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     begins = [
         results.keep(run(hour=hour, environment=environment))
         for hour, environment in enumerate((OLD, OLD, NEW, NEW, OLD, OLD))
@@ -258,7 +258,7 @@ def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: St
 
 
 def test_a_clock_that_is_set_back_shortens_no_episode(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     for hour in (0, 5, 2):
         results.keep(run(hour=hour))
     (period,) = results.now.periods
@@ -267,7 +267,7 @@ def test_a_clock_that_is_set_back_shortens_no_episode(store: Store) -> None:
 
 
 def test_a_run_whose_vm_did_not_start_begins_no_episode(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     half = Environment(node="lab", facts={"kernel": "6.8"})
     for hour, (environment, outcome) in enumerate(
         ((OLD, Outcome.OK), (half, Outcome.FAILED), (OLD, Outcome.OK))
@@ -276,9 +276,9 @@ def test_a_run_whose_vm_did_not_start_begins_no_episode(store: Store) -> None:
     assert len(results.now.periods) == 1
 
 
-def redefined(store: Store) -> Results:
+def redefined(store: Store) -> LiveResults:
     """Return results in which a case got another volume after three runs."""
-    results = Results(store)
+    results = LiveResults(store)
     for hour in range(3):
         results.keep(run(CASE, hour=hour, iops=1000.0))
     for hour in range(3, 6):
@@ -306,12 +306,12 @@ def test_an_edited_volume_is_reported_with_the_moment_and_both_values(store: Sto
 def test_what_is_planned_is_in_effect_whatever_was_measured_last(store: Store) -> None:
     redefined(store)
     place = Definition.of(CASE).place
-    assert Results(store).now.current()[place] == LARGER.key
-    assert Results(store, [planned(CASE)]).now.current()[place] == CASE.key
+    assert LiveResults(store).now.current()[place] == LARGER.key
+    assert LiveResults(store, [planned(CASE)]).now.current()[place] == CASE.key
 
 
 def test_the_verdict_compares_no_runs_of_different_definitions(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     for hour in range(40):
         case, iops = (CASE, 1000.0) if hour < 20 else (LARGER, 400.0)
         environment = OLD if hour < 20 else NEW
@@ -336,7 +336,7 @@ def test_an_export_keeps_definitions_apart(store: Store) -> None:
 
 
 def test_an_export_says_what_a_scenario_is_from_its_first_run_on(store: Store) -> None:
-    results, text = Results(store), StringIO()
+    results, text = LiveResults(store), StringIO()
     for hour in range(30):
         results.keep(run(CASE, hour=hour))
     first = first_moment(results)
@@ -349,7 +349,7 @@ def test_an_export_says_what_a_scenario_is_from_its_first_run_on(store: Store) -
 
 
 def test_a_scaled_run_is_marked_and_never_meets_the_others(store: Store) -> None:
-    results = Results(store)
+    results = LiveResults(store)
     results.keep(run(CASE, hour=0))
     results.keep(run(SCALED, hour=1, iops=5000.0))
     assert SCALED.key != CASE.key
@@ -365,7 +365,7 @@ def test_a_scaled_run_is_marked_and_never_meets_the_others(store: Store) -> None
 def test_a_guest_is_compared_only_with_a_host_row_of_the_same_conditions(store: Store) -> None:
     host = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
     own = replace(CASE, scenario=replace(CASE.scenario, disk=host))
-    results = Results(store)
+    results = LiveResults(store)
     results.keep(run(own, iops=7000.0))
     soon = START + timedelta(hours=1)
     assert results.host_rates(CASE, soon) == {Direction.READ: 7000.0}
@@ -375,7 +375,7 @@ def test_a_guest_is_compared_only_with_a_host_row_of_the_same_conditions(store: 
 
 
 def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:
-    results = Results(store)
+    results = LiveResults(store)
     for day, outcome in enumerate(outcomes):
         results.keep(run(hour=24 * day, iops=1000.0 + day % 3, outcome=outcome))
     return {one.state for one in VerdictService(Feed(results), ()).judge().verdicts}
