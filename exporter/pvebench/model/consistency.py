@@ -53,7 +53,7 @@ class PlausibilityCheck(StrEnum):
 class Implausibility:
     """Failed check, with a text that contains its numbers."""
 
-    doubt: PlausibilityCheck
+    check: PlausibilityCheck
     text: str
 
 

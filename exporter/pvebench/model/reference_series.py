@@ -55,7 +55,7 @@ class ReferenceRow:
             "line": self.line,
             "reasons": [implausibility.text for implausibility in implausibilities],
             "rules": list(
-                dict.fromkeys(str(implausibility.doubt) for implausibility in implausibilities)
+                dict.fromkeys(str(implausibility.check) for implausibility in implausibilities)
             ),
         }
 

@@ -109,7 +109,7 @@ def check_run(
     )
     marks = [
         figures.IMPLAUSIBILITY.sample(1.0, part=str(check))
-        for check in dict.fromkeys(implausibility.doubt for implausibility in failed)
+        for check in dict.fromkeys(implausibility.check for implausibility in failed)
     ]
     return PlausibilityResult((*derived, *marks), tuple(failed))
 

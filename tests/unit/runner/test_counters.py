@@ -64,8 +64,8 @@ def run(
     return [*samples, *([] if device is None else [at_device])]
 
 
-def doubts(found: PlausibilityResult) -> list[PlausibilityCheck]:
-    return [one.doubt for one in found.implausibilities]
+def failed_checks(found: PlausibilityResult) -> list[PlausibilityCheck]:
+    return [one.check for one in found.implausibilities]
 
 
 def warm(found: PlausibilityResult) -> list[tuple[float, str]]:
@@ -79,13 +79,13 @@ def test_bytes_that_differ_from_those_of_qemu_are_implausible(
 ) -> None:
     # Latencies as of fewer operations, so that the queue contradicts nothing.
     found = check_run(a_case(rw), run(tool=factor, latency=0.0005, way=way), Circumstances())
-    assert PlausibilityCheck.QEMU_BYTES in doubts(found)
+    assert PlausibilityCheck.QEMU_BYTES in failed_checks(found)
     assert f"the tool reports {factor:.0%} of the bytes that QEMU counted" in found.reason
 
 
 def test_bytes_that_agree_with_those_of_qemu_are_plausible() -> None:
     for factor in (0.985, 1.0, 1.015):
-        assert doubts(check_run(a_case(), run(tool=factor), Circumstances())) == []
+        assert failed_checks(check_run(a_case(), run(tool=factor), Circumstances())) == []
 
 
 def test_late_looks_matter_more_in_a_short_window() -> None:
@@ -93,45 +93,48 @@ def test_late_looks_matter_more_in_a_short_window() -> None:
     kept = ("iops", "bandwidth", "lat_mean", "lat_max", "io_time")
     whole = run(tool=1.08, latency=0.0005)
     short = [one if one.metric in kept else replace(one, value=0.31 * one.value) for one in whole]
-    assert doubts(check_run(a_case(), whole, Circumstances())) == [PlausibilityCheck.QEMU_BYTES]
-    assert doubts(check_run(a_case(), short, Circumstances())) == []
+    assert failed_checks(check_run(a_case(), whole, Circumstances())) == [
+        PlausibilityCheck.QEMU_BYTES
+    ]
+    assert failed_checks(check_run(a_case(), short, Circumstances())) == []
 
 
 def test_an_uneven_rate_at_a_late_window_is_no_contradiction() -> None:
     uneven = [*run(tool=1.1, lag=0.5), Sample("iops_variation", READ, 0.4, Unit.RATIO)]
-    assert doubts(check_run(a_case(), uneven, Circumstances())) == []
+    assert failed_checks(check_run(a_case(), uneven, Circumstances())) == []
 
 
 def test_more_bytes_than_the_tool_reports_may_be_metadata_of_a_filesystem() -> None:
     case = a_case()
     layout = replace(case.scenario.layout, filesystem=Filesystem.EXT4)
     case = replace(case, scenario=replace(case.scenario, layout=layout))
-    assert doubts(check_run(case, run(tool=0.8), Circumstances())) == []
-    assert doubts(check_run(case, run(tool=1.2, latency=0.0005), Circumstances())) == [
+    assert failed_checks(check_run(case, run(tool=0.8), Circumstances())) == []
+    assert failed_checks(check_run(case, run(tool=1.2, latency=0.0005), Circumstances())) == [
         PlausibilityCheck.QEMU_BYTES
     ]
 
 
 def test_a_latency_that_the_queue_cannot_hold_is_implausible() -> None:
     found = check_run(a_case(), run(latency=0.009), Circumstances())
-    assert doubts(found) == [PlausibilityCheck.LATENCY]
+    assert failed_checks(found) == [PlausibilityCheck.LATENCY]
     assert "IOPS x mean latency = 9 operations in flight, more than 1" in found.reason
     assert (
-        doubts(check_run(a_case(iodepth=8, numjobs=2), run(latency=0.009), Circumstances())) == []
+        failed_checks(check_run(a_case(iodepth=8, numjobs=2), run(latency=0.009), Circumstances()))
+        == []
     )
 
 
 @pytest.mark.parametrize("fast", [1.1, 1.5, 1.9])
 def test_a_tool_that_ran_longer_than_the_host_saw_is_implausible(fast: float) -> None:
     found = check_run(a_case(), run(io_time=12 / fast + 0.2), Circumstances())
-    assert doubts(found) == [PlausibilityCheck.CLOCK]
+    assert failed_checks(found) == [PlausibilityCheck.CLOCK]
     assert "the tool reports 12 s of I/O, the host saw" in found.reason
 
 
 @pytest.mark.parametrize("cache", [Cache.WRITEBACK, Cache.WRITETHROUGH, Cache.NONE])
 def test_reads_that_did_not_come_from_the_device_make_a_run_warm(cache: Cache) -> None:
     found = check_run(a_case(cache=cache), run(device=0.7), Circumstances())
-    assert doubts(found) == []
+    assert failed_checks(found) == []
     assert warm(found) == [(pytest.approx(0.3, abs=0.01), "")]
     assert warm(check_run(a_case(cache=cache), run(device=1.0), Circumstances())) == []
 
@@ -168,8 +171,8 @@ def test_the_pauses_of_a_slow_rate_are_no_contradiction_of_the_clock() -> None:
         for one in run(io_time=10.9)
         if one.metric != "bandwidth"
     ]
-    assert PlausibilityCheck.CLOCK not in doubts(check_run(a_case(), slow, Circumstances()))
-    assert doubts(check_run(a_case(), run(io_time=10.9), Circumstances())) == [
+    assert PlausibilityCheck.CLOCK not in failed_checks(check_run(a_case(), slow, Circumstances()))
+    assert failed_checks(check_run(a_case(), run(io_time=10.9), Circumstances())) == [
         PlausibilityCheck.CLOCK
     ]
 
@@ -177,16 +180,18 @@ def test_the_pauses_of_a_slow_rate_are_no_contradiction_of_the_clock() -> None:
 def test_jobs_with_a_rate_pause_together() -> None:
     slow = [replace(one, value=16.0) if one.metric == "iops" else one for one in run(io_time=11.1)]
     case = a_case(numjobs=16, rate_iops=16)
-    assert PlausibilityCheck.CLOCK not in doubts(check_run(case, slow, Circumstances()))
+    assert PlausibilityCheck.CLOCK not in failed_checks(check_run(case, slow, Circumstances()))
 
 
 def test_a_job_that_writes_each_block_once_is_compared_by_its_bytes() -> None:
     own = {"iops": 2500.0, "bandwidth": 2.5 * RATE, "lat_mean": 0.0003, "runtime": 4.0}
     changes = own | {"window": 6.5, "qemu_bytes": 10 * RATE, "host_bytes": 10 * RATE}
     samples = [replace(one, value=changes.get(one.metric, one.value)) for one in run(way=WRITE)]
-    assert doubts(check_run(a_case("randwrite", touch="first"), samples, Circumstances())) == []
+    assert (
+        failed_checks(check_run(a_case("randwrite", touch="first"), samples, Circumstances())) == []
+    )
 
 
 def test_failed_operations_of_a_fault_are_no_contradiction() -> None:
     found = check_run(a_case(fault="outage"), run(latency=0.009, io_time=9.0), Circumstances())
-    assert doubts(found) == []
+    assert failed_checks(found) == []

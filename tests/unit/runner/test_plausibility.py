@@ -42,13 +42,13 @@ def test_a_row_whose_columns_agree_is_not_doubted() -> None:
 
 def test_a_lost_digit_in_the_iops_contradicts_the_bandwidth() -> None:
     (found,) = contradictions(figures(iops=1553))
-    assert found.doubt is PlausibilityCheck.RATE
+    assert found.check is PlausibilityCheck.RATE
     assert "1553 IOPS x 4096 bytes = 6361088 bytes/s, not 63649792" in found.text
 
 
 def test_a_lost_digit_in_the_bandwidth_contradicts_iops_and_size() -> None:
     found = contradictions(figures(bandwidth=6364979))
-    assert [one.doubt for one in found] == [PlausibilityCheck.RATE, PlausibilityCheck.SIZE]
+    assert [one.check for one in found] == [PlausibilityCheck.RATE, PlausibilityCheck.SIZE]
 
 
 def test_a_short_time_printed_with_two_digits_is_no_contradiction() -> None:
@@ -120,8 +120,8 @@ def moved(
     ]
 
 
-def doubts(judgement: PlausibilityResult) -> list[PlausibilityCheck]:
-    return [one.doubt for one in judgement.implausibilities]
+def failed_checks(judgement: PlausibilityResult) -> list[PlausibilityCheck]:
+    return [one.check for one in judgement.implausibilities]
 
 
 def value(judgement: PlausibilityResult, metric: str) -> float | None:
@@ -131,26 +131,26 @@ def value(judgement: PlausibilityResult, metric: str) -> float | None:
 def test_reads_from_the_device_have_a_share_of_one() -> None:
     found = check_run(a_case(), moved(READ, host=4096e3), Circumstances())
     assert value(found, "device_share") == pytest.approx(1.0)
-    assert doubts(found) == []
+    assert failed_checks(found) == []
 
 
 def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
     found = check_run(a_case(), moved(READ, host=4096e2), Circumstances())
     assert value(found, "device_share") == pytest.approx(0.1)
-    assert doubts(found) == [PlausibilityCheck.DEVICE_SHARE]
+    assert failed_checks(found) == [PlausibilityCheck.DEVICE_SHARE]
     assert "only 10% of the bytes reached the device" in found.reason
     assert Sample("implausibility", None, 1.0, Unit.RATIO, "device_share") in found.samples
 
 
 def test_a_cache_may_answer_where_a_cache_mode_asks_for_one() -> None:
     case = with_disk(a_case(), cache=Cache.WRITEBACK)
-    assert doubts(check_run(case, moved(READ, host=4096e2), Circumstances())) == []
+    assert failed_checks(check_run(case, moved(READ, host=4096e2), Circumstances())) == []
 
 
 def test_a_workload_that_measures_the_cache_is_not_blamed_for_it() -> None:
     case = a_case()
     case = replace(case, workload=replace(case.workload, caveats=(Caveat.CACHE,)))
-    assert doubts(check_run(case, moved(READ, host=0), Circumstances())) == []
+    assert failed_checks(check_run(case, moved(READ, host=0), Circumstances())) == []
 
 
 def test_cached_writes_are_counted_at_the_device() -> None:
@@ -169,7 +169,7 @@ def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() 
     samples.append(Sample("host_bytes", None, 1000 * 4096 * 10.0, Unit.BYTES, "process_write"))
     found = check_run(untimed, samples, Circumstances())
     assert value(found, "device_share") == pytest.approx(1.0)
-    assert doubts(found) == []
+    assert failed_checks(found) == []
 
 
 def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
@@ -178,7 +178,7 @@ def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
     samples = [
         replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
     ]
-    assert doubts(check_run(a_case(), samples, Circumstances())) == []
+    assert failed_checks(check_run(a_case(), samples, Circumstances())) == []
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_what_was_counted_in_a_longer_window_may_all_be_of_the_tools_own_time(
     ]
     found = check_run(a_case(), samples, Circumstances())
     assert value(found, "device_share") == pytest.approx(at_device * 4.0 / 8.5)
-    assert doubts(found) == doubted
+    assert failed_checks(found) == doubted
 
 
 def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> None:
@@ -208,7 +208,7 @@ def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> Non
 def test_nothing_is_said_of_the_device_behind_a_server() -> None:
     found = check_run(a_case(), moved(READ, host=0), Circumstances(local=False))
     assert value(found, "device_share") is None
-    assert doubts(found) == []
+    assert failed_checks(found) == []
 
 
 def synced(**flushes: float) -> list[Sample]:
@@ -223,7 +223,7 @@ def test_flushes_that_qemu_never_saw_are_implausible() -> None:
     case = a_case("randwrite", fsync=1)
     found = check_run(case, synced(issued=10_000, seen=1050), Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.1)
-    assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE]
+    assert failed_checks(found) == [PlausibilityCheck.FLUSH_SHARE]
 
 
 @pytest.mark.parametrize(("seen", "doubted"), [(2_690, False), (500, True)])
@@ -231,7 +231,7 @@ def test_a_guest_joins_flushes_of_jobs_that_wait_together(seen: int, doubted: bo
     """As Linux does: 8 jobs on a disk whose flush takes 10 ms caused 26% of their syncs."""
     case = a_case("randwrite", fsync=1, numjobs=8)
     found = check_run(case, synced(issued=10_000, seen=seen), Circumstances())
-    assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE] * doubted
+    assert failed_checks(found) == [PlausibilityCheck.FLUSH_SHARE] * doubted
 
 
 def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
@@ -243,19 +243,19 @@ def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
     ]
     found = check_run(case, samples, Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.4)
-    assert doubts(found) == []
+    assert failed_checks(found) == []
 
 
 def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
     case = with_disk(a_case("randwrite", fsync=1), cache=Cache.DIRECTSYNC)
     found = check_run(case, synced(issued=10_000, seen=0), Circumstances())
-    assert (value(found, "flush_share"), doubts(found)) == (None, [])
+    assert (value(found, "flush_share"), failed_checks(found)) == (None, [])
 
 
 def test_a_synced_write_faster_than_the_hosts_own_is_implausible() -> None:
     around = Circumstances(host={WRITE: 500.0})
     found = check_run(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
-    assert doubts(found) == [PlausibilityCheck.BEATS_HOST]
+    assert failed_checks(found) == [PlausibilityCheck.BEATS_HOST]
     assert value(found, "guest_to_host") == pytest.approx(2.0)
 
 
@@ -265,7 +265,7 @@ def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
 ) -> None:
     around = Circumstances(host={WRITE: 500.0})
     found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
-    assert PlausibilityCheck.BEATS_HOST in doubts(found)
+    assert PlausibilityCheck.BEATS_HOST in failed_checks(found)
 
 
 @pytest.mark.parametrize("option", [{}, {"numjobs": 4, "fsync": 1}, {"fsync": 8}])
@@ -274,13 +274,13 @@ def test_writes_that_wait_for_nothing_or_for_each_other_may_beat_the_host(
 ) -> None:
     around = Circumstances(host={WRITE: 500.0})
     found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
-    assert (value(found, "guest_to_host"), doubts(found)) == (pytest.approx(2.0), [])
+    assert (value(found, "guest_to_host"), failed_checks(found)) == (pytest.approx(2.0), [])
 
 
 def test_deep_queues_may_beat_the_host() -> None:
     around = Circumstances(host={WRITE: 500.0})
     case = a_case("randwrite", iodepth=32, fsync=1)
-    assert doubts(check_run(case, moved(WRITE, host=4096e3), around)) == []
+    assert failed_checks(check_run(case, moved(WRITE, host=4096e3), around)) == []
 
 
 def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
@@ -293,20 +293,24 @@ def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
 
 def test_a_guest_that_gets_no_cpu_is_implausible() -> None:
     waiting = [*moved(READ, host=4096e3), Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert doubts(check_run(a_case(), waiting, Circumstances())) == [PlausibilityCheck.STARVED]
+    assert failed_checks(check_run(a_case(), waiting, Circumstances())) == [
+        PlausibilityCheck.STARVED
+    ]
 
 
 def test_a_host_busier_than_it_has_cpus_is_implausible() -> None:
     busy = [*moved(READ, host=4096e3), Sample("host_cpu", None, 2.5, Unit.CORES, "total")]
-    assert doubts(check_run(a_case(), busy, Circumstances(host_cpus=2))) == [PlausibilityCheck.CPU]
+    assert failed_checks(check_run(a_case(), busy, Circumstances(host_cpus=2))) == [
+        PlausibilityCheck.CPU
+    ]
 
 
 def test_reads_of_what_was_never_written_are_implausible() -> None:
     around = Circumstances(filled=False)
-    assert doubts(check_run(a_case(), moved(READ, host=4096e3), around)) == [
+    assert failed_checks(check_run(a_case(), moved(READ, host=4096e3), around)) == [
         PlausibilityCheck.NOT_FILLED
     ]
-    assert doubts(check_run(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
+    assert failed_checks(check_run(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
 
 
 def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction() -> None:
@@ -320,23 +324,23 @@ def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction()
         iops_step=0,
         bandwidth_step=0,
     )
-    assert [one.doubt for one in contradictions(deep)] == [PlausibilityCheck.RATE]
+    assert [one.check for one in contradictions(deep)] == [PlausibilityCheck.RATE]
     assert contradictions(replace(deep, in_flight=256)) == []
 
 
 def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
     slow = moved(READ, host=0, iops=90)
-    assert doubts(check_run(a_case(iodepth=1), slow, Circumstances())) == [
+    assert failed_checks(check_run(a_case(iodepth=1), slow, Circumstances())) == [
         PlausibilityCheck.DEVICE_SHARE
     ]
     case = a_case(iodepth=256)
-    assert doubts(check_run(case, slow, Circumstances())) == []
+    assert failed_checks(check_run(case, slow, Circumstances())) == []
 
 
 def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
     short = [replace(s, value=1.0) if s.metric == "window" else s for s in moved(READ, host=4e6)]
     waiting = [*short, Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert doubts(check_run(a_case(), waiting, Circumstances())) == []
+    assert failed_checks(check_run(a_case(), waiting, Circumstances())) == []
 
 
 @pytest.mark.parametrize(
