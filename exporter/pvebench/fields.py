@@ -193,7 +193,7 @@ def resolve_paths(value: Any, base: Path) -> Any:
     return value
 
 
-class Parsed:
+class ParsedField:
     """Type of a field that `read` parses; the JSON schema has `examples` of files."""
 
     def __init__(
@@ -219,11 +219,11 @@ Slug = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"}),
 ]
 Text = Annotated[StrictStr, Field(max_length=MAX_TEXT)]
-Size = Annotated[int, Parsed(parse_size, "256M", "4k", types=["string", "integer"])]
+Size = Annotated[int, ParsedField(parse_size, "256M", "4k", types=["string", "integer"])]
 WholeMib = Annotated[Size, AfterValidator(_whole_mib)]
 WriteBudget = Annotated[
     int,
-    Parsed(
+    ParsedField(
         lambda value: 0 if value == "off" else parse_size(value),
         *("20G", "off"),
         types=["string", "integer"],
@@ -231,23 +231,23 @@ WriteBudget = Annotated[
 ]
 """Bytes per 24 hours; `off`, 0: no limit."""
 Duration = Annotated[
-    float, Parsed(lambda value: whole_milliseconds(parse_duration(value)), "8s", "30m", "1d")
+    float, ParsedField(lambda value: whole_milliseconds(parse_duration(value)), "8s", "30m", "1d")
 ]
 Scale = Annotated[
     float, BeforeValidator(_scale), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]
-Ratio = Annotated[float, Parsed(_ratio, 0.2, "20%", types=["number", "string"])]
-Listen = Annotated[str, Parsed(listen_address, "127.0.0.1:10620")]
+Ratio = Annotated[float, ParsedField(_ratio, 0.2, "20%", types=["number", "string"])]
+Listen = Annotated[str, ParsedField(listen_address, "127.0.0.1:10620")]
 METRICS_PATH: Final = "/metrics"
 MetricsPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~][A-Za-z0-9._~-]*)+$")]
 """A path that is none of `/-/`; `/metrics` stays."""
-HostName = Annotated[str, Parsed(_host_name, "bench.example.org")]
-Network = Annotated[str, Parsed(_network, "10.0.0.5")]
-TimeWindow = Annotated[str, Parsed(_window, "22:00-06:00", "Mon-Fri 08:00-18:00")]
-Zone = Annotated[str, Parsed(_zone, "Europe/Vienna")]
+HostName = Annotated[str, ParsedField(_host_name, "bench.example.org")]
+Network = Annotated[str, ParsedField(_network, "10.0.0.5")]
+TimeWindow = Annotated[str, ParsedField(_window, "22:00-06:00", "Mon-Fri 08:00-18:00")]
+Zone = Annotated[str, ParsedField(_zone, "Europe/Vienna")]
 FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
-WeeklyMoment = Annotated[str, Parsed(_weekly, "Mon 08:00", "off")]
-WebAddress = Annotated[str, Parsed(_web_address, "https://bench.example.org")]
+WeeklyMoment = Annotated[str, ParsedField(_weekly, "Mon 08:00", "off")]
+WebAddress = Annotated[str, ParsedField(_web_address, "https://bench.example.org")]
 
 
 class OneOf:

@@ -16,7 +16,7 @@ from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
 from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
-from pvebench.model.durability import Known, durable_of
+from pvebench.model.durability import KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.figure import Exported, Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
@@ -25,7 +25,7 @@ from pvebench.sanitize import one_line
 from pvebench.store.records import CaseRecord, Sums
 from pvebench.verdicts.change_text import cause_text, listed
 from pvebench.verdicts.node_verdicts import SEVERITIES, Verdicts
-from pvebench.verdicts.overall_state import brief_headline, headline, standing, summary
+from pvebench.verdicts.overall_state import brief_headline, headline, overall_state, summary
 from pvebench.verdicts.ranking import Ranking, contests, emulated_in
 
 # --- environments and their changes ---
@@ -107,7 +107,7 @@ def collect_settings(snapshot: Snapshot, families: Families) -> None:
         _add(ranking, known, families)
 
 
-def _add(ranking: Ranking, known: Known, families: Families) -> None:
+def _add(ranking: Ranking, known: KnownDurability, families: Families) -> None:
     for place in (*ranking.places, *ranking.excluded):
         labels = place.definition.labels
         rank = {
@@ -361,7 +361,7 @@ MAX_CLOSED: Final = 100
 def collect_changes(verdicts: Verdicts, families: Families) -> None:
     """Add the headline, the most severe open changes, their number, and the newest closed ones."""
     overall = {
-        "state": standing(verdicts),
+        "state": overall_state(verdicts),
         "headline": one_line(brief_headline(verdicts)),
         "summary": one_line(headline(verdicts, evidence=False)),
     }

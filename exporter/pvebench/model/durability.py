@@ -118,7 +118,7 @@ class Durable(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDurability:
     """What is known of durability.
 
     Attributes:
@@ -135,10 +135,10 @@ class Known:
         return place in self.unflushed and not definition.options.get("sync")
 
 
-NOTHING_KNOWN: Final = Known()
+NOTHING_KNOWN: Final = KnownDurability()
 
 
-def measured_of(definition: Definition, known: Known) -> Durability | None:
+def measured_of(definition: Definition, known: KnownDurability) -> Durability | None:
     """Return the measured durability of a configuration; None: not measured."""
     if not known.measured:
         return None
@@ -146,7 +146,7 @@ def measured_of(definition: Definition, known: Known) -> Durability | None:
     return known.measured.get((*place, durability_key(definition.options)))
 
 
-def durable_of(definition: Definition, known: Known) -> Durable:
+def durable_of(definition: Definition, known: KnownDurability) -> Durable:
     """Return whether a configuration is durable: the one answer for all outputs."""
     if known.ignores_flushes(definition):
         return Durable.NO

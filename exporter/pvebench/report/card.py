@@ -30,7 +30,7 @@ from pvebench.verdicts.fastest_text import (
     summaries,
 )
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.overall_state import headline, standing
+from pvebench.verdicts.overall_state import headline, overall_state
 from pvebench.verdicts.ranking import Ranking
 
 # --- content of the card: an image to share, for example in a forum ---
@@ -160,7 +160,7 @@ def _distance(definition: Definition, block: int, depth: int) -> tuple[float, bo
 
 def _verdict(verdicts: Verdicts, *, anonymous: bool) -> str:
     """Return the headline; an image to share names no expected time."""
-    if standing(verdicts) == "inconclusive":
+    if overall_state(verdicts) == "inconclusive":
         return f"No verdict yet. Each case needs {LEAST_JUDGED} runs."
     return headline(verdicts, dated=False, evidence=False, name_nodes=not anonymous)
 

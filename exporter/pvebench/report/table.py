@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Final
 
 from pvebench.model.definition import Definition
-from pvebench.model.durability import NOTHING_KNOWN, Known, durable_of
+from pvebench.model.durability import NOTHING_KNOWN, KnownDurability, durable_of
 from pvebench.model.figures import BANDWIDTH, FIGURES, IOPS, warm_text
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome, Sample
@@ -98,7 +98,7 @@ def result_rows(
     runs: Iterable[StoredRun],
     series: ReferenceSeries | None = None,
     relative_to: str = "",
-    durability: Known = NOTHING_KNOWN,
+    durability: KnownDurability = NOTHING_KNOWN,
 ) -> list[ResultRow]:
     """Return the rows of the cases of `runs` (newest first), in display order.
 
@@ -172,7 +172,7 @@ def _order(row: ResultRow) -> tuple[str, ...]:
 
 
 def _rows_of_case(
-    history: Sequence[StoredRun], series: ReferenceSeries | None, durability: Known
+    history: Sequence[StoredRun], series: ReferenceSeries | None, durability: KnownDurability
 ) -> list[ResultRow]:
     last = history[0]
     definition = last.definition

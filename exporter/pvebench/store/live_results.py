@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.definition import Definition
-from pvebench.model.durability import Durability, Known
+from pvebench.model.durability import Durability, KnownDurability
 from pvebench.model.environment import EnvironmentPeriod, unflushed_in
 from pvebench.model.figures import rates, warm_text
 from pvebench.model.run import Outcome, Run, Unit
@@ -164,9 +164,9 @@ class View:
     removals: int = 0
 
     @property
-    def durability(self) -> Known:
+    def durability(self) -> KnownDurability:
         """What is known of the durability of all storages."""
-        return Known(self.measured, unflushed_in(self.periods))
+        return KnownDurability(self.measured, unflushed_in(self.periods))
 
     def current(self) -> dict[tuple[str, str, str], str]:
         """Return place -> key of its current definition."""

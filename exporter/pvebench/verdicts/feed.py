@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
-from pvebench.model.durability import Durable, Known, durable_of
+from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.judged import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
 from pvebench.store.changes import Decision, DefinitionChange
@@ -80,7 +80,7 @@ def _cost(cores: float, rate: float) -> float:
     return cores / rate if rate > 0 else NOT_MEASURED
 
 
-def shared_labels(definition: Definition, known: Known) -> dict[str, str]:
+def shared_labels(definition: Definition, known: KnownDurability) -> dict[str, str]:
     """Return the labels that related cases share."""
     shared = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
     shared |= {
@@ -93,7 +93,7 @@ def shared_labels(definition: Definition, known: Known) -> dict[str, str]:
     return shared
 
 
-def is_durable(definition: Definition, known: Known) -> bool:
+def is_durable(definition: Definition, known: KnownDurability) -> bool:
     """Return whether each write must reach the device before it completes."""
     if Direction.WRITE not in definition.directions:
         return False
@@ -409,7 +409,7 @@ def _extend(
                 del timeline[-2]
 
 
-def _histories(key: str, case: _Case, since: float, known: Known) -> list[CaseHistory]:
+def _histories(key: str, case: _Case, since: float, known: KnownDurability) -> list[CaseHistory]:
     shared = shared_labels(case.definition, known)
     return [
         CaseHistory(

@@ -95,7 +95,7 @@ class Verdicts:
         """Return the verdicts on one case's metrics, those that need attention first."""
         return tuple(verdict for verdict in self.verdicts if verdict.history.of == key)
 
-    def standing(self) -> dict[str, Verdict]:
+    def most_important(self) -> dict[str, Verdict]:
         """Return case key -> its most important confirmed verdict, where there is one.
 
         Of several metrics in the same state the throughput represents the case.

@@ -63,8 +63,8 @@ def summary(change: Change) -> str:
 
 # --- All verdicts: state, headline, exit code.
 
-Standing = Literal["regression", "ok", "partial", "inconclusive"]
-BRIEFLY: Final[dict[Standing, str]] = {
+OverallState = Literal["regression", "ok", "partial", "inconclusive"]
+BRIEFLY: Final[dict[OverallState, str]] = {
     "regression": "Regressions",
     "ok": "No regressions",
     "partial": "No confirmed regressions",
@@ -76,7 +76,7 @@ INCONCLUSIVE_EXIT: Final = 10
 WORSE: Final = {VerdictState.IMPLAUSIBLE_GAIN, VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
 
 
-def standing(verdicts: Verdicts) -> Standing:
+def overall_state(verdicts: Verdicts) -> OverallState:
     """Return the overall state."""
     if verdicts.regressions:
         return "regression"
@@ -90,7 +90,7 @@ def standing(verdicts: Verdicts) -> Standing:
 
 def exit_code(verdicts: Verdicts, *, strict: bool) -> int:
     """Return the exit code of `verdict` and `judge`."""
-    state = standing(verdicts)
+    state = overall_state(verdicts)
     if state == "regression":
         return 1
     return INCONCLUSIVE_EXIT if strict and state != "ok" else 0
@@ -120,7 +120,7 @@ def brief_headline(verdicts: Verdicts) -> str:
     if regressions:
         text, more = brief(regressions[0]), _more(verdicts)
         return text + more if len(text + more) <= BRIEF else text
-    state, measured = standing(verdicts), {verdict.history.of for verdict in verdicts.verdicts}
+    state, measured = overall_state(verdicts), {verdict.history.of for verdict in verdicts.verdicts}
     if state == "inconclusive" and measured and not verdicts.failed:
         return f"{count_text(len(measured), 'case')} measured, no verdict yet"
     return BRIEFLY[state]
@@ -235,7 +235,7 @@ def verdicts_data(verdicts: Verdicts) -> Data:
     return {
         "run": verdicts.version,
         "failed": verdicts.failed,
-        "state": standing(verdicts),
+        "state": overall_state(verdicts),
         "headline": headline(verdicts),
         "regression": bool(verdicts.regressions),
         "counts": {str(state): count for state, count in verdicts.counts().items()},

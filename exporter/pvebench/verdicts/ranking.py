@@ -20,7 +20,7 @@ from pvebench.analysis.case_history import GoodRun, GoodRuns
 from pvebench.analysis.difference import CHANCE, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
-from pvebench.model.durability import NOTHING_KNOWN, Durable, Known, durable_of
+from pvebench.model.durability import NOTHING_KNOWN, Durable, KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.judged import JUDGED
 from pvebench.model.workload import Direction
@@ -168,7 +168,7 @@ def _usual_rank(place: Place) -> tuple[bool, int]:
     return (place.definition.format != "raw", len(further_options(place.definition)))
 
 
-def exclusion_of(definition: Definition, known: Known, trend: Trend) -> Exclusion:
+def exclusion_of(definition: Definition, known: KnownDurability, trend: Trend) -> Exclusion:
     """Return why a configuration is not ranked, if so."""
     newest = counted(trend)[-1] if trend.points else None
     if not definition.undisturbed:
@@ -215,7 +215,7 @@ def contests(
     cases: Mapping[str, Definition],
     trends: Mapping[str, Trend],
     emulated: Collection[str] = (),
-    known: Known = NOTHING_KNOWN,
+    known: KnownDurability = NOTHING_KNOWN,
 ) -> tuple[Ranking, ...]:
     """Return the rankings of cases, those of one storage together; some may be empty.
 
@@ -243,7 +243,7 @@ _Entry = tuple[str, Definition, Trend]
 
 
 def _contest(
-    entries: Sequence[_Entry], of: Definition, emulated: Collection[str], known: Known
+    entries: Sequence[_Entry], of: Definition, emulated: Collection[str], known: KnownDurability
 ) -> Ranking:
     newest = max((trend.points[-1] for *_, trend in entries), key=lambda p: p.run, default=None)
     environment = newest.environment if newest else ""
@@ -270,7 +270,7 @@ def _contest(
     )
 
 
-def _entered(key: str, definition: Definition, trend: Trend, known: Known) -> Place:
+def _entered(key: str, definition: Definition, trend: Trend, known: KnownDurability) -> Place:
     return Place(
         key=key,
         definition=definition,

@@ -16,7 +16,7 @@ from pvebench.metrics.exposition import Page
 from pvebench.model.durability import (
     Durability,
     Durable,
-    Known,
+    KnownDurability,
     Survival,
     Sync,
     Touch,
@@ -88,10 +88,10 @@ def test_a_measurement_takes_the_place_of_the_design(
     cache: str, change: dict[str, int] | None, state: Durable
 ) -> None:
     one = case(f"scsi.qcow2.{cache}.preallocation-off")
-    known = Known()
+    known = KnownDurability()
     if change is not None:
         found = replace(DURABLE, node=one.node, **change)  # type: ignore[arg-type] # by name
-        known = Known({(one.node, "local", found.configuration): found})
+        known = KnownDurability({(one.node, "local", found.configuration): found})
     assert durable_of(one, known) is state
 
 

@@ -12,7 +12,7 @@ from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import KINDS
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache, PrimaryCache, Sync
-from pvebench.model.durability import Durable, Known, durable_of
+from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.rules import StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import KIB, MIB
@@ -79,7 +79,7 @@ def test_sync_disabled_is_not_durable_whatever_the_cache_mode() -> None:
     workload = tool_workload("fio", {"rw": "randwrite", "bs": "4k"})
     for sync, durable in ((Sync.DISABLED, Durable.NO), (Sync.STANDARD, Durable.BY_DESIGN)):
         one = Definition.of(Case(scenario=scenario(Bus.SCSI, sync=sync), workload=workload))
-        assert durable_of(one, Known()) is durable
+        assert durable_of(one, KnownDurability()) is durable
 
 
 def test_a_file_in_a_dataset_has_a_directory_for_tools_and_a_zvol_has_none() -> None:

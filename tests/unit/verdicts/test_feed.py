@@ -20,7 +20,7 @@ from pvebench.metrics.catalog import CATALOG
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition
-from pvebench.model.durability import NOTHING_KNOWN, Known, durability_key
+from pvebench.model.durability import NOTHING_KNOWN, KnownDurability, durability_key
 from pvebench.model.environment import Environment
 from pvebench.model.judged import Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
@@ -276,7 +276,7 @@ def test_writes_that_must_reach_the_device_are_distinguished(
     assert ("durable" in shared_labels(definition, NOTHING_KNOWN)) is durable
     lost = replace(DURABLE, node=definition.node, storage=definition.storage, torn=1)
     place = (lost.node, lost.storage, durability_key(definition.options))
-    assert "durable" not in shared_labels(definition, Known({place: lost}))
+    assert "durable" not in shared_labels(definition, KnownDurability({place: lost}))
 
 
 def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:

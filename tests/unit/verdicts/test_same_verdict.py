@@ -31,7 +31,7 @@ from pvebench.store.store import Store
 from pvebench.verdicts.change_text import BRIEF, sentence
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
-from pvebench.verdicts.overall_state import headline, standing, verdicts_data
+from pvebench.verdicts.overall_state import headline, overall_state, verdicts_data
 from pvebench.web.views.pages import index_view
 from testing.changes import DAY, START, upgrade
 from testing.stores import TemporaryStore
@@ -150,7 +150,7 @@ def test_every_output_says_the_same(story: str, store: Store, results: LiveResul
     regression = expected not in {"ok", "partial", "inconclusive"}
     state = "regression" if regression else expected
     text = expected if regression else headline(verdicts)
-    assert standing(verdicts) == state
+    assert overall_state(verdicts) == state
     assert text in headline(verdicts)
     assert state_of_metrics(verdicts, text) == (state, regression)
     assert is_red_on_the_wall(state) is regression

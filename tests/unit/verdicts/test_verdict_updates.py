@@ -10,7 +10,7 @@ import pytest
 from pvebench.errors import StoreError
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.overall_state import headline, standing
+from pvebench.verdicts.overall_state import headline, overall_state
 from pvebench.verdicts.verdict_updates import LEAST_REST_SECONDS, REST, VerdictService
 
 FAULT = RuntimeError("a fault of judging")
@@ -98,6 +98,6 @@ def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exce
     ]
     failed = told[0][1]
     assert headline(failed).startswith("Verdict unknown: the latest update failed")
-    assert standing(failed) == "inconclusive"
+    assert overall_state(failed) == "inconclusive"
     assert headline(told[1][1]).startswith("No verdict yet. Each case needs 7 runs.")
     assert not keeper.current.failed

@@ -36,7 +36,7 @@ from pvebench.verdicts.fastest_text import (
 )
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import outage_text
-from pvebench.verdicts.overall_state import count_line, standing
+from pvebench.verdicts.overall_state import count_line, overall_state
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import changed_facts, chart, year_chart
@@ -172,7 +172,7 @@ def index_view(
         simulated=content.simulated,
         workers=workers,
         counts=_counts(content, list(shown), now),
-        tables=tables_view(content, cases, now, verdicts.standing(), ranked),
+        tables=tables_view(content, cases, now, verdicts.most_important(), ranked),
         failures=content.failures,
         # Cases with results that belong to no current pack.
         elsewhere=len(content.cases.keys() - shown.keys()),
@@ -201,7 +201,7 @@ def index_view(
 
 def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
     """Return the headline without a regression; upcoming results replace it in a young store."""
-    state = standing(verdicts)
+    state = overall_state(verdicts)
     if (
         not content.cases
         or state == "regression"
