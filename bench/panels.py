@@ -39,7 +39,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from pvebench.log import log
-from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
+from pvebench.metrics.state_metrics import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.service.publisher import page_of
 from pvebench.verdicts.feed import Feed
 from pvebench.verdicts.verdict_updates import VerdictService

@@ -16,7 +16,7 @@ from node_grants import SCRIPT, with_grants
 from reference_lists import addresses_text, commands_text
 
 from pvebench.config.settings import schema_text
-from pvebench.metrics.catalog import CATALOG
+from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.durability import Durability
 from pvebench.model.figure import Metric
 from pvebench_fleet.wire import runs_schema_text
@@ -32,7 +32,7 @@ LEAST_OF_A_SECTION: Final = 3
 """Metrics that share their labels, from which on they get a section of their own."""
 METRICS_HEAD: Final = """# Metrics
 
-Generated from `metrics/catalog.py` and `model/figures.py` by `make generate`.
+Generated from `metrics/state_metrics.py` and `model/figures.py` by `make generate`.
 
 `/metrics` also has the `process_*` metrics of the exporter. Metrics are gauges unless another
 type is given; those that end in `_info` are always 1. The *case labels* are `node`, `storage`,

@@ -11,7 +11,7 @@ from grafana_foundation_sdk.builders import dashboard, table
 from builder.looks import BETTER, POSSIBLY_WORSE, WORSE, prop, rated
 from builder.promql import changes_of, coded, label, node_list_pattern, series
 from builder.tables import HIDDEN, Column, Look, rows, width
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 
 CHANGE: Final = "job, instance, change"
 LABELS: Final = "severity, state, since, cause, summary"

@@ -15,7 +15,7 @@ from builder.parts import base, instants, label_variable, query_variable, worklo
 from builder.promql import MAX_SERIES, coded, highest, in_own, label, series, with_descriptions
 from builder.results import results
 from builder.tables import HIDDEN, Column, noise_column, rows
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 

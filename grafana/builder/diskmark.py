@@ -12,7 +12,7 @@ from builder.looks import plain, prop
 from builder.parts import base, described, label_variable, node_variable, table_query
 from builder.promql import filter_workloads, label, series, with_descriptions
 from builder.tables import by_rows, width
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 

@@ -12,7 +12,7 @@ from builder import panel_kinds as p
 from builder import promql as q
 from builder.parts import base, instants, node_variable, storage_variable, workload_variable
 from builder.tables import CASE_LABELS, Column, age_column, as_text, grid, noise_column, rows
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.disk import Cache
 

@@ -13,7 +13,7 @@ from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values
 from builder.parts import FALLBACK_REF, base, instant, instants, node_variable
 from builder.results import outcomes
 from builder.tables import CASE_LABELS, HIDDEN, Column, rows, width
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 

@@ -14,7 +14,7 @@ from builder.charts import levels
 from builder.looks import BETTER, compare_link, prop, rated
 from builder.parts import base, node_variable, storage_variable
 from builder.tables import RESULT_LABELS, Column, age_column, rows, width
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 

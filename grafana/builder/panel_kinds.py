@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models import text as text_models
 from builder import looks
 from builder import promql as q
 from builder.parts import FALLBACK_REF, described, instant, instants
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.verdicts.fastest_text import LEAST_JUDGED
 
 EMPTY: Final = (

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder import promql as q
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 

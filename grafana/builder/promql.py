@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 from pvebench.model.judged import JUDGED

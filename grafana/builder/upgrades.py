@@ -13,7 +13,7 @@ from builder.charts import FEW_POINTS, levels, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, rated
 from builder.parts import base, custom_variable, node_variable, query_variable, storage_variable
 from builder.tables import RESULT_LABELS, Column, age_column, noise_column, rows
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 
 HERE: Final = {"node": "$node", "storage": "$storage"}

@@ -13,7 +13,7 @@ from builder.charts import lines
 from builder.looks import NEUTRAL, WORSE, plain, prop, values
 from builder.parts import TAG, held_variable, instant, instants, label_variable, query
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
-from pvebench.metrics import catalog as m
+from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
 

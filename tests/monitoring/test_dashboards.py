@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pvebench.metrics.catalog import CATALOG
+from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.run import LATENCY_BOUNDS
 from testing.boards import (
     GRAYS,

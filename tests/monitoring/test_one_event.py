@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from pvebench.metrics.results import collect_changes
+from pvebench.metrics.collectors import collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.model.judged import JUDGED
 from pvebench.verdicts.node_verdicts import Verdicts

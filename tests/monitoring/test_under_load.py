@@ -10,7 +10,7 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.metrics.openmetrics import Window, first_moment, write_past
+from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand

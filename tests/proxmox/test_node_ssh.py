@@ -36,8 +36,8 @@ from pvebench.errors import (
     ServerGone,
     VolumeError,
 )
-from pvebench.metrics import catalog
-from pvebench.metrics.results import _add_switches
+from pvebench.metrics import state_metrics
+from pvebench.metrics.collectors import _add_switches
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
@@ -649,7 +649,7 @@ def test_exits_are_reported_for_each_operation() -> None:
         Sample("qemu_operations", None, 90.0, Unit.OPERATIONS, "read"),
         Sample("qemu_operations", None, 10.0, Unit.OPERATIONS, "flush"),
     )
-    _add_switches(found, dict.fromkeys(catalog.CASE, "x"), samples)
+    _add_switches(found, dict.fromkeys(state_metrics.CASE, "x"), samples)
     (family,) = families_of(found)
     assert [one.value for one in family.samples] == [3.0]
 

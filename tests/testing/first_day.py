@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from pvebench.metrics.openmetrics import Window, first_moment, write_past
+from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.model.run import Run
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store

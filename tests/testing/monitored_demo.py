@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
-from pvebench.metrics.openmetrics import Window, first_moment, write_past
+from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.live_results import LiveResults

@@ -32,7 +32,7 @@ from pvebench.cli.selection import (
 )
 from pvebench.cli.verdict import verdicts_of
 from pvebench.errors import StoreError
-from pvebench.metrics.openmetrics import STEP_SECONDS, Window, first_moment, write_past
+from pvebench.metrics.past_metrics import STEP_SECONDS, Window, first_moment, write_past
 from pvebench.model.units import DAY, count_text, show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html

@@ -34,7 +34,7 @@ from pvebench.diagnostics.pipeline import (
 from pvebench.drivers import engine_of
 from pvebench.errors import PvebenchError
 from pvebench.files import read_own
-from pvebench.metrics import catalog
+from pvebench.metrics import state_metrics
 from pvebench.model.ports import REMAINS
 from pvebench.model.units import MIB, count_text, show_bytes
 from pvebench.plugins import Registry
@@ -258,14 +258,14 @@ def exporter_address(settings: Settings) -> str:
 
 def _page_problems(page: str) -> Iterator[Observation]:
     """Yield the problems that an instance's own metrics show."""
-    if re.search(rf"^{catalog.CONFIG_RELOAD_SUCCESS.exposed} 0", page, re.MULTILINE):
+    if re.search(rf"^{state_metrics.CONFIG_RELOAD_SUCCESS.exposed} 0", page, re.MULTILINE):
         text = "configuration reload failed; see its log, or run `pvebench check`"
         yield Observation("reload", Severity.CRITICAL, text)
-    success = rf'^{catalog.COLLECTOR_SUCCESS.exposed}\{{collector="(\w+)"\}} 0'
+    success = rf'^{state_metrics.COLLECTOR_SUCCESS.exposed}\{{collector="(\w+)"\}} 0'
     for name in re.findall(success, page, re.MULTILINE):
         text = f"collector {name} failed; see the log of pvebench"
         yield Observation("metrics", Severity.CRITICAL, text)
-    progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} {NUMBER}$'
+    progress = rf'^{state_metrics.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} {NUMBER}$'
     for node, moment in re.findall(progress, page, re.MULTILINE):
         age = time.time() - float(moment)
         if age > PROGRESS_SECONDS:

@@ -18,11 +18,11 @@ from typing import Any, Final
 from pvebench.errors import ConfigError, PipelineError, Problem
 from pvebench.files import read_secret
 from pvebench.http_responses import open_url, read_body
-from pvebench.metrics import catalog
+from pvebench.metrics import state_metrics
 from pvebench.model.units import MIB
 from pvebench.provision.grafana import DATASOURCE
 
-TIMESTAMP: Final = catalog.EXPOSITION_TIMESTAMP.exposed
+TIMESTAMP: Final = state_metrics.EXPOSITION_TIMESTAMP.exposed
 NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 """Metric with the creation time of an exposition."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})

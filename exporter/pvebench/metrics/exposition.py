@@ -20,8 +20,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from pvebench.errors import PvebenchError
 from pvebench.log import log
-from pvebench.metrics import catalog
-from pvebench.metrics.results import (
+from pvebench.metrics import state_metrics
+from pvebench.metrics.collectors import (
     CASE_COLLECTORS,
     DEFINITION_COLLECTORS,
     SUMMARY_COLLECTORS,
@@ -214,8 +214,8 @@ def _collected(name: str, collect: Callable[[Families], None]) -> tuple[Families
 
 def _health_families(health: Mapping[str, tuple[bool, float]]) -> Families:
     families = Families()
-    families.add(catalog.EXPOSITION_TIMESTAMP, {}, time.time())
+    families.add(state_metrics.EXPOSITION_TIMESTAMP, {}, time.time())
     for name, (success, seconds) in health.items():
-        families.add(catalog.COLLECTOR_SUCCESS, {"collector": name}, success)
-        families.add(catalog.COLLECTOR_DURATION, {"collector": name}, seconds)
+        families.add(state_metrics.COLLECTOR_SUCCESS, {"collector": name}, success)
+        families.add(state_metrics.COLLECTOR_DURATION, {"collector": name}, seconds)
     return families

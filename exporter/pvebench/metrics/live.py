@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pvebench import __version__
-from pvebench.metrics import catalog
+from pvebench.metrics import state_metrics
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.figure import Metric
@@ -24,20 +24,20 @@ from pvebench.store.outbox import ReceiverCounts
 def collect_config(state: ConfigState, families: Families) -> None:
     """Add the active settings and the success of the last reload."""
     labels = {"digest": state.digest, "packs": ",".join(state.packs)}
-    families.add(catalog.CONFIG_INFO, labels, 1)
-    families.add(catalog.CONFIG_RELOAD_SUCCESS, {}, state.successful)
-    families.add(catalog.CONFIG_RELOAD_TIMESTAMP, {}, state.loaded.timestamp())
+    families.add(state_metrics.CONFIG_INFO, labels, 1)
+    families.add(state_metrics.CONFIG_RELOAD_SUCCESS, {}, state.successful)
+    families.add(state_metrics.CONFIG_RELOAD_TIMESTAMP, {}, state.loaded.timestamp())
 
 
 def collect_build(families: Families) -> None:
     """Add the versions of pvebench and Python."""
     labels = {"version": __version__, "python_version": platform.python_version()}
-    families.add(catalog.BUILD_INFO, labels, 1)
+    families.add(state_metrics.BUILD_INFO, labels, 1)
 
 
 def collect_address(url: str, families: Families) -> None:
     """Add the address of the web UI."""
-    families.add(catalog.WEB_INFO, {"url": url}, 1)
+    families.add(state_metrics.WEB_INFO, {"url": url}, 1)
 
 
 def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
@@ -47,17 +47,21 @@ def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> N
         labels = {"node": status.node}
         for state in State:
             families.add(
-                catalog.SCHEDULER_STATE, {**labels, "state": str(state)}, state is status.state
+                state_metrics.SCHEDULER_STATE,
+                {**labels, "state": str(state)},
+                state is status.state,
             )
-        families.add(catalog.SCHEDULER_PROGRESS, labels, status.progressed.timestamp())
+        families.add(state_metrics.SCHEDULER_PROGRESS, labels, status.progressed.timestamp())
         if status.case is not None:
-            families.add(catalog.CURRENT_RUN, labels | _named(status.case), 1)
+            families.add(state_metrics.CURRENT_RUN, labels | _named(status.case), 1)
         for case, start in list(zip(status.upcoming, status.expected_starts(now), strict=True))[:1]:
-            families.add(catalog.NEXT_RUN, labels | _named(case), start.timestamp())
+            families.add(state_metrics.NEXT_RUN, labels | _named(case), start.timestamp())
         if status.hold is not None:
-            families.add(catalog.HOLD, {**labels, "reason": str(status.hold.kind)}, 1)
+            families.add(state_metrics.HOLD, {**labels, "reason": str(status.hold.kind)}, 1)
         for fact, version in status.pending:
-            families.add(catalog.PENDING_INFO, {**labels, "fact": fact, "version": version}, 1)
+            families.add(
+                state_metrics.PENDING_INFO, {**labels, "fact": fact, "version": version}, 1
+            )
         _collect_cycle(status, labels, families)
 
 
@@ -70,25 +74,25 @@ def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Famil
     cycle = status.cycle
     if cycle is None:
         return
-    families.add(catalog.QUEUE_LENGTH, labels, cycle.planned - cycle.done)
-    families.add(catalog.CYCLE_PROGRESS, labels, cycle.done / max(1, cycle.planned))
-    families.add(catalog.CYCLE_START, labels, cycle.started.timestamp())
-    families.add(catalog.CYCLE_EXPECTED_END, labels, cycle.expected_end.timestamp())
+    families.add(state_metrics.QUEUE_LENGTH, labels, cycle.planned - cycle.done)
+    families.add(state_metrics.CYCLE_PROGRESS, labels, cycle.done / max(1, cycle.planned))
+    families.add(state_metrics.CYCLE_START, labels, cycle.started.timestamp())
+    families.add(state_metrics.CYCLE_EXPECTED_END, labels, cycle.expected_end.timestamp())
 
 
 def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
     """Add the requests, failures and tasks of each node's API."""
     for node, counts in traffic.items():
-        families.add(catalog.API_TASKS, {"node": node}, counts.tasks)
+        families.add(state_metrics.API_TASKS, {"node": node}, counts.tasks)
         for operation in OPERATIONS:
             labels = {"node": node, "operation": operation}
-            families.add(catalog.API_REQUESTS, labels, counts.requests[operation])
-            families.add(catalog.API_FAILURES, labels, counts.failures[operation])
+            families.add(state_metrics.API_REQUESTS, labels, counts.requests[operation])
+            families.add(state_metrics.API_FAILURES, labels, counts.failures[operation])
 
 
 def collect_database(path: Path, families: Families) -> None:
     """Add the size of the results database."""
-    families.add(catalog.DATABASE_SIZE, {}, path.stat().st_size)
+    families.add(state_metrics.DATABASE_SIZE, {}, path.stat().st_size)
 
 
 # --- storages: write budgets and free space ---
@@ -99,16 +103,18 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
     for state in states:
         labels = {"node": state.node, "storage": state.storage}
         values = (
-            (catalog.DAY_WRITTEN, state.written_bytes),
+            (state_metrics.DAY_WRITTEN, state.written_bytes),
             *_planned(state.cost),
-            (catalog.WRITE_BUDGET, state.budget_bytes),
-            (catalog.STORAGE_FREE, state.free_bytes),
-            (catalog.STORAGE_FLOOR, state.floor_bytes),
+            (state_metrics.WRITE_BUDGET, state.budget_bytes),
+            (state_metrics.STORAGE_FREE, state.free_bytes),
+            (state_metrics.STORAGE_FLOOR, state.floor_bytes),
         )
         info = {**labels, "type": state.type, "shared": str(state.shared).lower()}
-        families.add(catalog.STORAGE_INFO, info, 1)
+        families.add(state_metrics.STORAGE_INFO, info, 1)
         if state.budget_bytes:
-            families.add(catalog.BUDGET_USED, labels, state.counted_bytes / state.budget_bytes)
+            families.add(
+                state_metrics.BUDGET_USED, labels, state.counted_bytes / state.budget_bytes
+            )
         for metric, value in values:
             if value is not None:
                 families.add(metric, labels, value)
@@ -116,18 +122,18 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
 
 def _planned(cost: WriteCost | None) -> Iterator[tuple[Metric, float | None]]:
     if cost is not None:
-        yield catalog.DAY_PLANNED, cost.day_bytes
-        yield catalog.DRIVE_WEAR, cost.wear.used if isinstance(cost.wear, Wear) else None
-        yield catalog.YEAR_WEAR, cost.year_wear
+        yield state_metrics.DAY_PLANNED, cost.day_bytes
+        yield state_metrics.DRIVE_WEAR, cost.wear.used if isinstance(cost.wear, Wear) else None
+        yield state_metrics.YEAR_WEAR, cost.year_wear
 
 
 def collect_notified(receivers: Mapping[str, ReceiverCounts], families: Families) -> None:
     """Add the queued, sent and dropped notifications and the time of the last delivery."""
     for name, counts in receivers.items():
         labels = {"receiver": name}
-        families.add(catalog.NOTIFICATIONS_QUEUED, labels, counts.queued)
-        families.add(catalog.NOTIFICATIONS_SENT, labels, counts.sent)
-        families.add(catalog.NOTIFICATIONS_DROPPED, labels, counts.dropped)
-        families.add(catalog.NOTIFICATION_FAILURES, labels, counts.failures)
+        families.add(state_metrics.NOTIFICATIONS_QUEUED, labels, counts.queued)
+        families.add(state_metrics.NOTIFICATIONS_SENT, labels, counts.sent)
+        families.add(state_metrics.NOTIFICATIONS_DROPPED, labels, counts.dropped)
+        families.add(state_metrics.NOTIFICATION_FAILURES, labels, counts.failures)
         if counts.last is not None:
-            families.add(catalog.NOTIFICATION_SUCCESS, labels, counts.last)
+            families.add(state_metrics.NOTIFICATION_SUCCESS, labels, counts.last)

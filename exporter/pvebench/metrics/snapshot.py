@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from pvebench.config.settings import WallSettings
-from pvebench.metrics import catalog
+from pvebench.metrics import state_metrics
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.units import DAY
@@ -80,7 +80,7 @@ def collect_wall(snapshot: Snapshot, families: Families) -> None:
             "title": title or workload_text(case),
             "figure": "bandwidth" if large else "iops",
         }
-        families.add(catalog.WALL_SLOT, labels, 1)
+        families.add(state_metrics.WALL_SLOT, labels, 1)
 
 
 def _selected(snapshot: Snapshot) -> dict[int, tuple[str, Definition, str]]:

@@ -21,7 +21,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
-from pvebench.metrics.openmetrics import (
+from pvebench.metrics.collectors import change_kind, collect_verdicts
+from pvebench.metrics.past_metrics import (
     STEP_SECONDS,
     PastMetrics,
     Window,
@@ -30,7 +31,6 @@ from pvebench.metrics.openmetrics import (
     past_metrics_text,
     write_past,
 )
-from pvebench.metrics.results import change_kind, collect_verdicts
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.figure import NODE, Metric
 from pvebench.model.run import Run

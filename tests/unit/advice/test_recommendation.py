@@ -35,7 +35,7 @@ from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import START
-from pvebench.metrics.results import collect_settings
+from pvebench.metrics.collectors import collect_settings
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition, configuration_text

@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.metrics import catalog
-from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
+from pvebench.metrics import state_metrics
+from pvebench.metrics.past_metrics import PastMetrics, Window, past_metrics_text
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.units import parse_duration
 from pvebench.verdicts.outages import OVERDUE, Outage
@@ -42,10 +42,10 @@ def test_software_that_came_a_moment_ago_is_not_judged_yet() -> None:
 def reported(*values: float) -> list[PastMetrics]:
     """Return changes of one case, one each day."""
     found = []
-    labels = dict.fromkeys(catalog.CHANGE.labels, "x")
+    labels = dict.fromkeys(state_metrics.CHANGE.labels, "x")
     for day, value in enumerate(values):
         families = Families()
-        families.add(catalog.CHANGE, labels, value)
+        families.add(state_metrics.CHANGE, labels, value)
         found.append((day * DAY, [families]))
     return found
 
@@ -59,7 +59,9 @@ def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float
     window = Window(start=start * DAY, end=end * DAY, step=step)
     text = "".join(past_metrics_text(reported(0.0, -0.4, -0.5), window))
     (family,) = [
-        one for one in text_string_to_metric_families(text) if one.name == catalog.CHANGE.exposed
+        one
+        for one in text_string_to_metric_families(text)
+        if one.name == state_metrics.CHANGE.exposed
     ]
     return [(float(sample.timestamp) / DAY, sample.value) for sample in family.samples]
 
@@ -91,8 +93,8 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
     text = "".join(past_metrics_text(found, window))
     read = {family.name: family for family in text_string_to_metric_families(text)}
-    assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
-    assert read[catalog.CHANGE_STATE.exposed].samples
+    assert {sample.value for sample in read[state_metrics.REGRESSION.exposed].samples} == {0.0}
+    assert read[state_metrics.CHANGE_STATE.exposed].samples
 
 
 def test_a_past_without_results_has_the_alert_that_the_rule_fires() -> None:
@@ -109,7 +111,7 @@ def test_a_past_without_results_has_the_alert_that_the_rule_fires() -> None:
     assert 12.5 < days[0] < 12.6
     assert 16.5 <= days[-1] <= 17
     # The other series go on.
-    assert len(read[catalog.CHANGE.exposed].samples) >= len(written(0, 20))
+    assert len(read[state_metrics.CHANGE.exposed].samples) >= len(written(0, 20))
 
 
 def test_limits_of_missing_results_are_those_of_the_alert() -> None:

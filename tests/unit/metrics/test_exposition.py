@@ -23,12 +23,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from pvebench.errors import PortInUse, StoreError
-from pvebench.metrics import catalog
 from pvebench.metrics import snapshot as metrics
-from pvebench.metrics.catalog import CATALOG
+from pvebench.metrics import state_metrics
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.sample_lines import Families, text_of
 from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model import figure as figure_module
 from pvebench.model.figure import Kind
 from pvebench.model.run import Outcome, Sample, Unit
@@ -212,7 +212,7 @@ def test_the_text_is_that_of_the_library(opened: bool) -> None:
 def test_samples_of_one_family_from_several_parts_follow_one_head() -> None:
     parts = [Families(), Families()]
     for number, part in enumerate(parts):
-        for one in (catalog.RESULTS, catalog.DATABASE_SIZE):
+        for one in (state_metrics.RESULTS, state_metrics.DATABASE_SIZE):
             part.add(one, {}, number)
     lines = text_of(parts).splitlines()
     assert [line.split()[0] for line in lines if not line.startswith("# HELP")] == [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pvebench
-from pvebench.metrics.catalog import CATALOG
+from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.figure import Exported, Source
 from pvebench.model.figures import FIGURES, of_source
 from pvebench.model.judged import JUDGED

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.metrics.results import collect_results
+from pvebench.metrics.collectors import collect_results
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.run import Outcome, Run

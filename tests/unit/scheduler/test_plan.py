@@ -9,7 +9,7 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.errors import ConfigError
-from pvebench.metrics.catalog import SCENARIO_INFO
+from pvebench.metrics.state_metrics import SCENARIO_INFO
 from pvebench.model.disk import POOL_OPTIONS, Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.space import SpaceNeed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pvebench.cli.main import COMMANDS
-from pvebench.metrics.catalog import CATALOG
+from pvebench.metrics.state_metrics import CATALOG
 from testing.packs import ROOT
 
 pytestmark = pytest.mark.lab  # its pages list all commands and tools

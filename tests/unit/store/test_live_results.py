@@ -16,8 +16,8 @@ from sqlalchemy import event
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.metrics.openmetrics import Window, first_moment, write_past
-from pvebench.metrics.results import collect_environments
+from pvebench.metrics.collectors import collect_environments
+from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition

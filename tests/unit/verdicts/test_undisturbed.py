@@ -8,7 +8,7 @@ import pytest
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import NOTHING
-from pvebench.metrics.results import collect_settings
+from pvebench.metrics.collectors import collect_settings
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.progress import result_text
-from pvebench.metrics.results import collect_settings
+from pvebench.metrics.collectors import collect_settings
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition

@@ -11,7 +11,7 @@ from pvebench.advice.gate import looks
 from pvebench.advice.gate_text import EXIT_CODES
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
-from pvebench.metrics import catalog
+from pvebench.metrics import state_metrics
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
 from pvebench.model import figures
@@ -46,13 +46,13 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
         latest = {episode.environment: episode for episode in episodes[-EPISODES_SHOWN:]}
         for episode in latest.values():
             labels = _environment_labels(episode, simulated=snapshot.view.simulated)
-            families.add(catalog.ENVIRONMENT_START, labels, episode.started.timestamp())
-            families.add(catalog.ENVIRONMENT_END, labels, episode.finished.timestamp())
+            families.add(state_metrics.ENVIRONMENT_START, labels, episode.started.timestamp())
+            families.add(state_metrics.ENVIRONMENT_END, labels, episode.finished.timestamp())
         for labels in _changes(episodes):
-            families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
+            families.add(state_metrics.ENVIRONMENT_CHANGE, labels, 1)
         newest = _environment_labels(episodes[-1], simulated=snapshot.view.simulated)
-        families.add(catalog.ENVIRONMENT_INFO, newest, 1)
-        families.add(catalog.NODE_INFO, newest, 1)
+        families.add(state_metrics.ENVIRONMENT_INFO, newest, 1)
+        families.add(state_metrics.NODE_INFO, newest, 1)
 
 
 def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
@@ -87,7 +87,7 @@ _FACTS: Final = {
 
 
 def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[str, str]:
-    names = {*catalog.ENVIRONMENT_INFO.labels, *catalog.NODE_INFO.labels}
+    names = {*state_metrics.ENVIRONMENT_INFO.labels, *state_metrics.NODE_INFO.labels}
     return {
         **{name: episode.facts.get(_FACTS.get(name, name), "") for name in names},
         "node": episode.node,
@@ -115,11 +115,11 @@ def _add(ranking: Ranking, known: KnownDurability, families: Families) -> None:
             "excluded": str(place.exclusion),
             "durable": str(durable_of(place.definition, known)),
         }
-        families.add(catalog.SCENARIO_RANK_INFO, {**labels, **rank}, 1)
+        families.add(state_metrics.SCENARIO_RANK_INFO, {**labels, **rank}, 1)
         if ranking.fastest is not None:
-            families.add(catalog.SCENARIO_GAP, labels, place.ratio)
+            families.add(state_metrics.SCENARIO_GAP, labels, place.ratio)
         if not math.isnan(place.low):
-            families.add(catalog.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
+            families.add(state_metrics.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
 
 
 Collector = Callable[[Snapshot, Families], None]
@@ -136,7 +136,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
             _add_sample(families, labels, sample, run.definition.tool)
         _add_switches(families, labels, run.samples)
         _add_latencies(families, labels, record.sums)
-        families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
+        families.add(state_metrics.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
 
 def _age(snapshot: Snapshot, record: CaseRecord) -> float:
@@ -159,7 +159,9 @@ def _add_latencies(families: Families, labels: Mapping[str, str], sums: Sums) ->
         if held:
             counts = {bound: held.get(bound, 0.0) for bound in LATENCY_BOUNDS}
             extra = {"direction": direction}
-            families.add_histogram(catalog.LATENCY, {**labels, **extra}, counts, held.get(SUM, 0.0))
+            families.add_histogram(
+                state_metrics.LATENCY, {**labels, **extra}, counts, held.get(SUM, 0.0)
+            )
 
 
 def _add_switches(
@@ -171,10 +173,10 @@ def _add_switches(
         values.get(figures.WINDOW.name),
     )
     if switches is not None and seconds:
-        families.add(catalog.HOST_SWITCHES, labels, switches / seconds)
+        families.add(state_metrics.HOST_SWITCHES, labels, switches / seconds)
     done = sum(sample.value for sample in figures.QEMU_OPERATIONS.of(samples))
     if figures.VM_EXITS.name in values and done:
-        families.add(catalog.VM_EXITS, labels, values[figures.VM_EXITS.name] / done)
+        families.add(state_metrics.VM_EXITS, labels, values[figures.VM_EXITS.name] / done)
 
 
 def collect_runs(snapshot: Snapshot, families: Families) -> None:
@@ -183,36 +185,36 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
         last = record.last
         labels = dict(last.definition.labels)
         good = record.failures_in_row == 0
-        families.add(catalog.RUN_ATTEMPT_TIMESTAMP, labels, last.finished.timestamp())
+        families.add(state_metrics.RUN_ATTEMPT_TIMESTAMP, labels, last.finished.timestamp())
         duration = (last.finished - last.started).total_seconds()
-        families.add(catalog.RUN_DURATION, labels, duration)
-        families.add(catalog.RUN_SUCCESS, labels, float(good))
+        families.add(state_metrics.RUN_DURATION, labels, duration)
+        families.add(state_metrics.RUN_SUCCESS, labels, float(good))
         for outcome in Outcome:
             count = record.outcomes.get(outcome, 0)
-            families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
+            families.add(state_metrics.RUNS, {**labels, "outcome": str(outcome)}, count)
         for sample in figures.IMPLAUSIBILITY.of(last.samples):
-            families.add(catalog.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
+            families.add(state_metrics.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
         planned = snapshot.view.planned.get(last.case_key)
         if planned is not None:
-            families.add(catalog.SCHEDULE_INTERVAL, labels, planned.every_seconds)
+            families.add(state_metrics.SCHEDULE_INTERVAL, labels, planned.every_seconds)
 
 
 def collect_info(snapshot: Snapshot, families: Families) -> None:
     """Add the definitions of the scenarios and workloads in the labels."""
     definitions = [record.last.definition for record in shown(snapshot)]
     for definition in {(one.node, one.scenario): one for one in definitions}.values():
-        unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
+        unknown = dict.fromkeys(state_metrics.SCENARIO_INFO.labels, "")
         described = {
             "configuration": _configuration(definition),
             "disk": _configuration(definition, cache=False),
         }
         labels = {**unknown, **definition.options, **definition.labels, **described}
-        families.add(catalog.SCENARIO_INFO, labels, 1)
+        families.add(state_metrics.SCENARIO_INFO, labels, 1)
     ways = {
         (one.workload, way): one for one in definitions for way in map(str, one.directions or ("",))
     }
     for (_, way), definition in ways.items():
-        families.add(catalog.WORKLOAD_INFO, _workload_labels(definition, way), 1)
+        families.add(state_metrics.WORKLOAD_INFO, _workload_labels(definition, way), 1)
 
 
 def _configuration(definition: Definition, *, cache: bool = True) -> str:
@@ -244,12 +246,12 @@ def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
 
 def collect_totals(snapshot: Snapshot, families: Families) -> None:
     """Add the counters of the whole history."""
-    families.add(catalog.RESULTS, {}, snapshot.view.totals.runs)
+    families.add(state_metrics.RESULTS, {}, snapshot.view.totals.runs)
     for (node, storage, direction), count in snapshot.view.totals.bytes.items():
         labels = {"node": node, "storage": storage, "direction": direction}
-        families.add(catalog.MOVED_BYTES, labels, count)
+        families.add(state_metrics.MOVED_BYTES, labels, count)
     for (node, tier), cycles in snapshot.view.totals.cycles.items():
-        families.add(catalog.CYCLES, {"node": node, "tier": tier}, cycles)
+        families.add(state_metrics.CYCLES, {"node": node, "tier": tier}, cycles)
 
 
 CASE_COLLECTORS: Final[dict[str, Collector]] = {"results": collect_results, "runs": collect_runs}
@@ -273,19 +275,19 @@ def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) ->
     cases = {record.key: record.last.definition for record in snapshot.records}
     for result in looks(verdicts, cases, snapshot.view.periods, snapshot.now):
         labels = {"node": result.canary}
-        families.add(catalog.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
+        families.add(state_metrics.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
         for group in result.groups:
             bound, where = group.bound, {**labels, "group": group.name}
             if not math.isnan(bound.loss):
-                families.add(catalog.GATE_LOSS, where, bound.loss)
-                families.add(catalog.GATE_LOSS_LOW, where, bound.low)
-                families.add(catalog.GATE_LOSS_HIGH, where, bound.high)
+                families.add(state_metrics.GATE_LOSS, where, bound.loss)
+                families.add(state_metrics.GATE_LOSS_LOW, where, bound.low)
+                families.add(state_metrics.GATE_LOSS_HIGH, where, bound.high)
 
 
 BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
-    "throughput": (catalog.BASELINE_IOPS, {}),
-    "latency_p99": (catalog.BASELINE_LATENCY, {"percentile": "99"}),
-    "cpu_cost": (catalog.BASELINE_CPU, {}),
+    "throughput": (state_metrics.BASELINE_IOPS, {}),
+    "latency_p99": (state_metrics.BASELINE_LATENCY, {"percentile": "99"}),
+    "cpu_cost": (state_metrics.BASELINE_CPU, {}),
 }
 
 
@@ -305,24 +307,28 @@ def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
             shown.add(verdict.history.of)
     for (node, storage, state), count in counts.items():
         labels = {"node": node, "storage": storage, "state": str(state)}
-        families.add(catalog.VERDICT_CASES, labels, count)
+        families.add(state_metrics.VERDICT_CASES, labels, count)
     _add_levels(verdicts, families)
     if verdicts.reports:
         newest = max(report.judged_until for report in verdicts.reports)
-        families.add(catalog.VERDICT_TIMESTAMP, {}, newest)
+        families.add(state_metrics.VERDICT_TIMESTAMP, {}, newest)
 
 
 def _add_figures(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
     history = verdict.history
     where = {**labels, "direction": history.direction, "metric": history.figure.name}
     worse = verdict.state in {VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
-    families.add(catalog.CHANGE, where, verdict.ratio)
-    families.add(catalog.CHANGE_THRESHOLD, where, verdict.threshold)
-    families.add(catalog.CHANGE_STATE, where, verdict.state.code)
+    families.add(state_metrics.CHANGE, where, verdict.ratio)
+    families.add(state_metrics.CHANGE_THRESHOLD, where, verdict.threshold)
+    families.add(state_metrics.CHANGE_STATE, where, verdict.state.code)
     if verdict.creep is not None:
-        families.add(catalog.CHANGE_GRADUAL, where, as_ratio(verdict.creep.effect, history.figure))
-    families.add(catalog.REGRESSION, where, worse)
-    families.add(catalog.IMPLAUSIBLE_GAIN, where, verdict.state is VerdictState.IMPLAUSIBLE_GAIN)
+        families.add(
+            state_metrics.CHANGE_GRADUAL, where, as_ratio(verdict.creep.effect, history.figure)
+        )
+    families.add(state_metrics.REGRESSION, where, worse)
+    families.add(
+        state_metrics.IMPLAUSIBLE_GAIN, where, verdict.state is VerdictState.IMPLAUSIBLE_GAIN
+    )
 
 
 def _add_baseline(
@@ -331,8 +337,8 @@ def _add_baseline(
     """Add the baseline; `first`: also what all metrics of a case share."""
     history = verdict.history
     if first:
-        families.add(catalog.BASELINE_RUNS, labels, verdict.baseline_runs)
-        families.add(catalog.BASELINE_START, labels, verdict.baseline_start)
+        families.add(state_metrics.BASELINE_RUNS, labels, verdict.baseline_runs)
+        families.add(state_metrics.BASELINE_START, labels, verdict.baseline_start)
     metric, more = BASELINES.get(history.figure.name, (None, {}))
     if metric is not None and verdict.baseline is not None:
         where = {**labels, **more, "direction": history.direction}
@@ -347,7 +353,7 @@ def _add_levels(verdicts: Verdicts, families: Families) -> None:
                 "storage": level.storage,
                 "environment": verdicts.environments.get(level.environment, level.environment),
             }
-            families.add(catalog.PERFORMANCE_INDEX, labels, level.index)
+            families.add(state_metrics.PERFORMANCE_INDEX, labels, level.index)
 
 
 # --- Changes, open and closed, and the overall verdict.
@@ -365,11 +371,11 @@ def collect_changes(verdicts: Verdicts, families: Families) -> None:
         "headline": one_line(brief_headline(verdicts)),
         "summary": one_line(headline(verdicts, evidence=False)),
     }
-    families.add(catalog.VERDICT_INFO, overall, 1)
+    families.add(state_metrics.VERDICT_INFO, overall, 1)
     changes = verdicts.open_changes
     for severity in SEVERITIES:
         count = sum(change.severity == severity for change in changes)
-        families.add(catalog.CHANGES, {"severity": severity}, count)
+        families.add(state_metrics.CHANGES, {"severity": severity}, count)
     for change in changes[:MAX_SHOWN]:
         _add_open(change, families)
         _add_cases(change, verdicts.labels, families)
@@ -400,13 +406,13 @@ def _date(time: float) -> str:
 def _add_open(change: Change, families: Families) -> None:
     first, labels = change.moves[0], {"change": change.id}
     lowest = min(move.p_value for move in change.moves)
-    families.add(catalog.CHANGE_INFO, _about(change) | {"severity": change.severity}, 1)
-    families.add(catalog.CHANGE_CASES, labels, len(set(change.cases)))
-    families.add(catalog.CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
-    families.add(catalog.CHANGE_EFFECT_LOW, labels, as_ratio(first.low, first.figure))
-    families.add(catalog.CHANGE_EFFECT_HIGH, labels, as_ratio(first.high, first.figure))
-    families.add(catalog.CHANGE_CONFIDENCE, labels, 1 - lowest)
-    families.add(catalog.CHANGE_SINCE, labels, change.begin)
+    families.add(state_metrics.CHANGE_INFO, _about(change) | {"severity": change.severity}, 1)
+    families.add(state_metrics.CHANGE_CASES, labels, len(set(change.cases)))
+    families.add(state_metrics.CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
+    families.add(state_metrics.CHANGE_EFFECT_LOW, labels, as_ratio(first.low, first.figure))
+    families.add(state_metrics.CHANGE_EFFECT_HIGH, labels, as_ratio(first.high, first.figure))
+    families.add(state_metrics.CHANGE_CONFIDENCE, labels, 1 - lowest)
+    families.add(state_metrics.CHANGE_SINCE, labels, change.begin)
 
 
 def _add_closed(change: Change, families: Families) -> None:
@@ -417,12 +423,12 @@ def _add_closed(change: Change, families: Families) -> None:
         "cause": one_line(cause_text(change)),
         "metric": first.figure.name,
     }
-    families.add(catalog.CLOSED_CHANGE_INFO, _about(change) | more, 1)
-    families.add(catalog.CLOSED_CHANGE_CASES, labels, len(set(change.cases)))
-    families.add(catalog.CLOSED_CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
-    families.add(catalog.CLOSED_CHANGE_BEGIN, labels, change.begin)
+    families.add(state_metrics.CLOSED_CHANGE_INFO, _about(change) | more, 1)
+    families.add(state_metrics.CLOSED_CHANGE_CASES, labels, len(set(change.cases)))
+    families.add(state_metrics.CLOSED_CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
+    families.add(state_metrics.CLOSED_CHANGE_BEGIN, labels, change.begin)
     if change.end is not None:
-        families.add(catalog.CLOSED_CHANGE_END, labels, change.end)
+        families.add(state_metrics.CLOSED_CHANGE_END, labels, change.end)
 
 
 def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families: Families) -> None:
@@ -430,4 +436,4 @@ def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families
     for case in dict.fromkeys(change.cases):
         if case in labels:
             where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
-            families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
+            families.add(state_metrics.CHANGE_CASE, {"change": change.id} | where, 1)

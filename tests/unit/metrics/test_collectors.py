@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.clocks import START
-from pvebench.metrics.results import collect_info, collect_settings
+from pvebench.metrics.collectors import collect_info, collect_settings
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
 from testing.families import families_of
