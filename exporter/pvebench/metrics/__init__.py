@@ -1,1 +1,1 @@
-"""Metric catalog, collectors, and the cached text of `/metrics`."""
+"""Metrics of states, collectors, the cached text of `/metrics`, and past samples."""
