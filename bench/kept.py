@@ -22,7 +22,7 @@ from pvebench.log import log
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.ranking import contests
 from pvebench.web.views.tables import numbers_of
 from testing.changes import CASES, START, measured
@@ -36,7 +36,7 @@ def keep(directory: Path, days: int) -> None:
     store = Store(directory / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=len(CASES))
     results = LiveResults(store)
-    feed, now = Feed(results), START
+    feed, now = JudgeInput(results), START
     tidier = DatabaseMaintenance(results, lambda: SETTINGS, lambda: now)
     tracemalloc.start(1)
     for day in range(1, days + 1):

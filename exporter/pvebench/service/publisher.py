@@ -37,7 +37,7 @@ from pvebench.report.value_text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.request_filter import Access
@@ -125,7 +125,7 @@ def show_stored(
     """Serve stored results until Ctrl-C: web UI, API and /metrics. Raises as `Front.open`."""
     page = page_of(results, lambda: settings, statuses)
     issues = load_known_issues(*settings.known_issues)
-    service = VerdictService(Feed(results), issues, on_update=page.judged, failed=page.judged)
+    service = VerdictService(JudgeInput(results), issues, on_update=page.judged, failed=page.judged)
     app = make_app(
         page=page, statuses=statuses, results=results, verdicts=lambda: service.current, note=note
     )
@@ -166,7 +166,7 @@ class Publisher:
         )
         self._page = self._make_page(sites)
         self._verdicts = VerdictService(
-            Feed(results),
+            JudgeInput(results),
             load_known_issues(*self._settings().known_issues),
             kept=results.store.changes,
             on_update=self._publish_verdicts,

@@ -19,7 +19,7 @@ from pvebench.model.environment import KnownIssue
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseNumbers
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.verdicts.source import KnownChanges, StoredRuns
 
@@ -68,19 +68,20 @@ END_SECONDS: Final = 5.0
 """How long shutdown waits for an update in progress."""
 
 
-def judged(feed: Feed, judge: Judge, tracker: ChangeTracker) -> Verdicts:
-    """Return the verdicts on everything that the feed has read."""
+def judged(judge_input: JudgeInput, judge: Judge, tracker: ChangeTracker) -> Verdicts:
+    """Return the verdicts on everything that the judge's input has."""
     reports = tuple(
-        with_concurrent_changes(judge.judge(feed.material(node)), feed.store) for node in feed.nodes
+        with_concurrent_changes(judge.judge(judge_input.material(node)), judge_input.store)
+        for node in judge_input.nodes
     )
     keys = {verdict.history.of for report in reports for verdict in report.verdicts}
     verdicts = Verdicts(
-        version=feed.newest_run,
+        version=judge_input.newest_run,
         reports=reports,
-        decisions=feed.decisions,
-        labels={key: feed.labels(key) for key in keys},
-        environments=feed.environments,
-        definition_changes=feed.definition_changes(),
+        decisions=judge_input.decisions,
+        labels={key: judge_input.labels(key) for key in keys},
+        environments=judge_input.environments,
+        definition_changes=judge_input.definition_changes(),
         changes=changes_of(reports),
     )
     return replace(verdicts, changes=tracker.name(verdicts))
@@ -90,7 +91,7 @@ class VerdictService:
     """Updates verdicts when there is new data, in its own thread.
 
     Args:
-        feed: of the store.
+        judge_input: the runs to judge.
         issues: known ones.
         kept: where change IDs survive a restart; None: they do not.
         on_update: called with new verdicts, in the thread of the update.
@@ -101,7 +102,7 @@ class VerdictService:
 
     def __init__(
         self,
-        feed: Feed,
+        judge_input: JudgeInput,
         issues: Sequence[KnownIssue],
         *,
         kept: KnownChanges | None = None,
@@ -110,7 +111,7 @@ class VerdictService:
         monotonic: Callable[[], float] = time.monotonic,
         rest: Callable[[float], object] | None = None,
     ) -> None:
-        self._feed = feed
+        self._input = judge_input
         self._judge = Judge(issues)
         self._tracker = ChangeTracker(kept)
         self._updated, self._failed = on_update, failed
@@ -127,8 +128,8 @@ class VerdictService:
     def judge(self) -> Verdicts:
         """Update the verdicts in this thread, and return them."""
         # After a failed update there is nothing new, but the runs it read are not judged yet.
-        if self._feed.read() or self._current.failed:
-            self._current = judged(self._feed, self._judge, self._tracker)
+        if self._input.read() or self._current.failed:
+            self._current = judged(self._input, self._judge, self._tracker)
             self._updated(self._current)
         return self._current
 
@@ -185,11 +186,11 @@ def past_verdicts(
         case.at(sorted(range(len(case.runs)), key=case.finished.__getitem__))
         for case in results.store.numbers_by_case(until=results.now.version)
     ]
-    feed, judge, begun = Feed(results), Judge(issues), -math.inf
+    judge_input, judge, begun = JudgeInput(results), Judge(issues), -math.inf
     for moment in moments:
-        feed.take(_ended(cases, begun, moment), until=moment)
+        judge_input.take(_ended(cases, begun, moment), until=moment)
         begun = moment
-        yield moment, judged(feed, judge, ChangeTracker(known=known))
+        yield moment, judged(judge_input, judge, ChangeTracker(known=known))
 
 
 def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> Iterator[CaseNumbers]:

@@ -14,7 +14,7 @@ from pvebench.errors import HubDatabaseError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_fleet.hub.store.database import HubDatabase
@@ -60,7 +60,7 @@ def judge_next(
 def _judge(
     node: NodeTransaction, issues: Sequence[KnownIssue], now: float, clock: Callable[[], float]
 ) -> None:
-    service = VerdictService(Feed(node), issues, kept=node.known_changes)
+    service = VerdictService(JudgeInput(node), issues, kept=node.known_changes)
     verdicts = service.judge()
     interval = UPGRADE_SECONDS if _is_new(verdicts) else INTERVAL_SECONDS
     node.save(verdicts, now=now, due=now + interval, seconds=clock() - now)

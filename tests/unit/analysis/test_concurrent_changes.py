@@ -18,7 +18,7 @@ from pvebench.model.units import GIB
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
@@ -59,7 +59,7 @@ def stored(
 
 
 def judged(path: Path, used_on: UsedOn, **given: Any) -> Verdicts:
-    return VerdictService(Feed(LiveResults(stored(path, used_on, **given))), ()).judge()
+    return VerdictService(JudgeInput(LiveResults(stored(path, used_on, **given))), ()).judge()
 
 
 def filling(day: int) -> float:
@@ -275,5 +275,5 @@ def test_what_came_later_has_no_part_in_what_was_said_then(tmp_path: Path) -> No
     assert not then.meanwhile
     assert (
         now.meanwhile
-        == VerdictService(Feed(LiveResults(store)), ()).judge().regressions[0].meanwhile
+        == VerdictService(JudgeInput(LiveResults(store)), ()).judge().regressions[0].meanwhile
     )

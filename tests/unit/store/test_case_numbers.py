@@ -28,7 +28,7 @@ from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseNumbers, numbers_of
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.changes import CASES, START, measured
@@ -206,7 +206,7 @@ def test_a_run_has_the_same_numbers_before_and_after_it_was_stored(world: World)
 
 def test_verdicts_on_runs_that_were_handed_on_are_those_of_a_new_start(world: World) -> None:
     results = LiveResults(world.store)
-    service = VerdictService(Feed(results), ())
+    service = VerdictService(JudgeInput(results), ())
     for day in range(100, 130):
         for number, case in enumerate(CASES[:3]):
             slower = 1.4 if day > 115 else 1.0
@@ -216,17 +216,17 @@ def test_verdicts_on_runs_that_were_handed_on_are_those_of_a_new_start(world: Wo
             service.judge()
     told = verdicts_data(service.judge())
     assert told["changes"]
-    assert told == verdicts_data(VerdictService(Feed(LiveResults(world.store)), ()).judge())
+    assert told == verdicts_data(VerdictService(JudgeInput(LiveResults(world.store)), ()).judge())
 
 
-def histories(feed: Feed) -> list[tuple[str, str, list[GoodRun]]]:
+def histories(feed: JudgeInput) -> list[tuple[str, str, list[GoodRun]]]:
     found = feed.material("lab").histories
     return [(one.case, one.figure.name, [*one.points]) for one in found]
 
 
 def test_after_the_start_no_run_is_read(world: World) -> None:
     results = LiveResults(world.store)
-    feed = Feed(results)
+    feed = JudgeInput(results)
     feed.read()
     results.keep(replace(measured(CASES[0], 90), uid="new"))
     statements: list[str] = []
@@ -242,7 +242,7 @@ def test_a_run_that_is_stored_during_the_first_reading_counts_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = LiveResults(world.store)
-    feed, real = Feed(results), world.store.numbers_by_case
+    feed, real = JudgeInput(results), world.store.numbers_by_case
     results.keep(replace(measured(CASES[0], 90), uid="before"))
 
     def meanwhile(*, until: int) -> Iterator[CaseNumbers]:
@@ -252,7 +252,7 @@ def test_a_run_that_is_stored_during_the_first_reading_counts_once(
     monkeypatch.setattr(world.store, "numbers_by_case", meanwhile)
     feed.read()
     feed.read()
-    fresh = Feed(LiveResults(world.store))
+    fresh = JudgeInput(LiveResults(world.store))
     monkeypatch.undo()
     fresh.read()
     assert histories(feed) == histories(fresh)
@@ -262,7 +262,7 @@ def test_a_run_that_is_stored_during_the_first_reading_counts_once(
 def test_a_first_reading_that_fails_midway_starts_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed, real = Feed(LiveResults(world.store)), world.store.numbers_by_case
+    feed, real = JudgeInput(LiveResults(world.store)), world.store.numbers_by_case
 
     def broken(*, until: int) -> Iterator[CaseNumbers]:
         yield next(iter(real(until=until)))
@@ -273,7 +273,7 @@ def test_a_first_reading_that_fails_midway_starts_over(
         with pytest.raises(StoreError):
             feed.read()
     assert feed.read()
-    fresh = Feed(LiveResults(world.store))
+    fresh = JudgeInput(LiveResults(world.store))
     fresh.read()
     assert histories(feed) == histories(fresh)
     assert feed.material("lab").timeline == fresh.material("lab").timeline

@@ -15,7 +15,7 @@ from pvebench.model.definition import Definition
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.store.live_results import View
 from pvebench.verdicts.fastest_text import after_cycles, summaries
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import contests, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -59,7 +59,7 @@ def view(simulation: Simulation) -> View:
 
 @pytest.fixture(scope="module")
 def verdicts(simulation: Simulation) -> Verdicts:
-    return VerdictService(Feed(simulation.results), ()).judge()
+    return VerdictService(JudgeInput(simulation.results), ()).judge()
 
 
 @pytest.mark.parametrize(

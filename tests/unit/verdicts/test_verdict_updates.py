@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from pvebench.errors import StoreError
-from pvebench.verdicts.feed import Feed
+from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, overall_state
 from pvebench.verdicts.verdict_updates import LEAST_REST_SECONDS, REST, VerdictService

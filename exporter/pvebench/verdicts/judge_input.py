@@ -1,4 +1,4 @@
-"""Successful runs as input of verdicts; reads only new ones."""
+"""Input of the judge: the successful runs of each case as columns; reads only new runs."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
         insort(ordered, one, key=key)
 
 
-class Feed:
+class JudgeInput:
     """Judged values of successful runs, kept up to date.
 
     Args:

@@ -30,7 +30,13 @@ from pvebench.store.changes import Decision
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import numbers_of
 from pvebench.store.store import Store
-from pvebench.verdicts.feed import NOT_MEASURED, CaseColumns, Feed, figures_of, shared_labels
+from pvebench.verdicts.judge_input import (
+    NOT_MEASURED,
+    CaseColumns,
+    JudgeInput,
+    figures_of,
+    shared_labels,
+)
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import count_line, headline, verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
@@ -43,7 +49,7 @@ from testing.simulated_site import served
 
 def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(Feed(LiveResults(store)), load_known_issues()).judge()
+    verdicts = VerdictService(JudgeInput(LiveResults(store)), load_known_issues()).judge()
     assert headline(verdicts).startswith(
         "2026-05-31: Everything on virtio is 20% slower since pve-qemu-kvm 9.2.0-2 (95% CI"
     )
@@ -57,7 +63,7 @@ def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> N
 
 def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge().since(4e9)
+    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge().since(4e9)
     assert verdicts.regressions == ()
     said = r"No open regressions\D*: \d+ slower"
     assert re.match(said, count_line(verdicts))
@@ -68,7 +74,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
     upgrade(store, slower=1.0, after=0, days=22)
     told: list[Verdicts] = []
     results = LiveResults(store)
-    keeper = VerdictService(Feed(results), (), on_update=told.append)
+    keeper = VerdictService(JudgeInput(results), (), on_update=told.append)
     keeper.judge()
     keeper.judge()
     assert len(told) == 1
@@ -80,7 +86,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
 def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
     upgrade(store, slower=1.0, after=0, days=3)
     done = threading.Event()
-    keeper = VerdictService(Feed(LiveResults(store)), (), on_update=lambda _: done.set())
+    keeper = VerdictService(JudgeInput(LiveResults(store)), (), on_update=lambda _: done.set())
     with keeper:
         assert done.wait(20)
     assert keeper.current.counts().keys() == {VerdictState.INCONCLUSIVE}
@@ -89,7 +95,7 @@ def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
 
 def test_an_accepted_change_is_the_new_level(store: Store) -> None:
     upgrade(store, slower=1.25)
-    keeper = VerdictService(Feed(LiveResults(store)), ())
+    keeper = VerdictService(JudgeInput(LiveResults(store)), ())
     assert keeper.judge().regressions
     decision = Decision(
         made=START, kind="accept", cases="*", until=START + timedelta(days=60), reason="known"
@@ -107,7 +113,7 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
     store.decisions.add(
         Decision(made=START, kind="reset", cases="*.virtio.*", until=until, reason="new disk")
     )
-    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
     judged = {
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
@@ -117,7 +123,7 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
 def test_runs_that_come_late_are_put_where_they_belong(store: Store) -> None:
     days = [*range(10, 30), 5, 40]
     store.add_history(measured(CASES[0], day, upgraded=day >= 30) for day in days)
-    feed = Feed(LiveResults(store))
+    feed = JudgeInput(LiveResults(store))
     feed.read()
     histories = feed.material("lab").histories
     (points, *_) = [one.points for one in histories if one.figure.name == "throughput"]
@@ -151,7 +157,7 @@ def test_the_past_is_reported_as_it_looked_then(store: Store) -> None:
     assert VerdictState.SLOWER not in told[before].counts()
     assert (
         told[late].counts()[VerdictState.SLOWER]
-        == VerdictService(Feed(LiveResults(store)), ()).judge().counts()[VerdictState.SLOWER]
+        == VerdictService(JudgeInput(LiveResults(store)), ()).judge().counts()[VerdictState.SLOWER]
     )
     # A run that had not ended by then has no part in it.
     ends = {one.history.points[-1].time for one in told[soon].verdicts if one.history.points}
@@ -183,7 +189,7 @@ def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:
             samples=failed.samples,
         )
     )
-    feed = Feed(LiveResults(store))
+    feed = JudgeInput(LiveResults(store))
     feed.read()
     assert feed.nodes == []
 
@@ -281,7 +287,7 @@ def test_writes_that_must_reach_the_device_are_distinguished(
 
 def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
     results = LiveResults(store)
-    feed, now = Feed(results), START + timedelta(days=200)
+    feed, now = JudgeInput(results), START + timedelta(days=200)
     tidier = DatabaseMaintenance(results, lambda: Settings(keep_runs="20d"), lambda: now)
     most = 0
     for day in range(200):
@@ -293,7 +299,7 @@ def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
         most = max(most, *(len(one.points) for one in feed.material("lab").histories))
     # Ages count from the 20th newest run, of two cases a day.
     assert most <= (20 + 10) * 1.25 + 1
-    afresh = Feed(LiveResults(store))
+    afresh = JudgeInput(LiveResults(store))
     afresh.read()
     feed.read()
     assert feed.nodes == afresh.nodes
@@ -305,7 +311,7 @@ def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
 
 def test_where_an_environment_began_and_ended_is_all_that_is_kept_of_it(store: Store) -> None:
     upgrade(store, slower=1.0, days=100, after=100)
-    feed = Feed(LiveResults(store))
+    feed = JudgeInput(LiveResults(store))
     feed.read()
     timeline = feed.material("lab").timeline
     assert [digest for _, digest in timeline] == [OLD.digest] * 2 + [NEW.digest] * 2
@@ -331,12 +337,12 @@ def test_environments_follow_each_other_alike_however_the_runs_are_read(
     store: Store, ends: list[tuple[int, Environment, int]]
 ) -> None:
     results = LiveResults(store)
-    followed = Feed(results)
+    followed = JudgeInput(results)
     for number, (minute, environment, case) in enumerate(ends):
         run = replace(measured(CASES[case], 0), uid=f"{number}", environment=environment)
         results.keep(replace(run, finished=START + timedelta(minutes=minute)))
         followed.read()
-    afresh = Feed(LiveResults(store))
+    afresh = JudgeInput(LiveResults(store))
     afresh.read()
     one, other = (
         environment_changes(feed.material("lab").timeline, {}) for feed in (followed, afresh)
@@ -356,7 +362,7 @@ def no_results() -> Snapshot:
 def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     upgrade(store, slower=1.25)
     page = Page(no_results, live={})
-    VerdictService(Feed(LiveResults(store)), (), on_update=page.judged).judge()
+    VerdictService(JudgeInput(LiveResults(store)), (), on_update=page.judged).judge()
     text = page.render()[0].decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     virtio = [
@@ -395,7 +401,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
         for case in CASES
     )
     page = Page(no_results, live={})
-    verdicts = VerdictService(Feed(LiveResults(store)), (), on_update=page.judged).judge()
+    verdicts = VerdictService(JudgeInput(LiveResults(store)), (), on_update=page.judged).judge()
     said = "Everything on virtio is gradually slower: 15% since 2026-05-01 (160 runs)"
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
@@ -419,7 +425,7 @@ def is_of_verdicts(name: str) -> bool:
 
 def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(Feed(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
     app = make_app(
         page=Page(no_results, live={}),
         statuses=list,
