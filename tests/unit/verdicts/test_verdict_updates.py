@@ -49,7 +49,7 @@ def rests(feed: SlowFeed) -> list[float]:
         else:
             done.set()
 
-    keeper = VerdictService(cast("Feed", feed), (), monotonic=lambda: feed.now, rest=rest)
+    keeper = VerdictService(cast("JudgeInput", feed), (), monotonic=lambda: feed.now, rest=rest)
     with keeper:
         assert done.wait(30)
     return found
@@ -83,7 +83,7 @@ def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exce
             done.set()
 
     keeper = VerdictService(
-        cast("Feed", feed),
+        cast("JudgeInput", feed),
         (),
         on_update=lambda verdicts: told.append(("told", verdicts)),
         failed=lambda verdicts: told.append(("failed", verdicts)),
