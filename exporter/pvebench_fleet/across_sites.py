@@ -24,7 +24,8 @@ from pvebench.analysis.change import FactDifference
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import MAD_TO_SIGMA
-from pvebench.model.judged import JUDGED, Judged
+from pvebench.model.figure import VerdictFigure
+from pvebench.model.figures import JUDGED
 from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 
 NORMAL: Final = 1.96
@@ -92,7 +93,7 @@ class FleetEffect:
     """
 
     difference: FactDifference
-    figure: Judged
+    figure: VerdictFigure
     group: Group
     sites: tuple[SiteEffect, ...]
     mean: float

@@ -10,7 +10,7 @@ from typing import Final
 from pvebench.metrics import state_metrics as m
 from pvebench.model import figures as f
 from pvebench.model.figure import Metric
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"

@@ -17,7 +17,7 @@ import pytest
 
 from pvebench.metrics.collectors import collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, verdicts_data
 from testing.boards import dashboards, panels, queries, substitute

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from pvebench.analysis.verdict import VerdictState
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import Snapshot
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService

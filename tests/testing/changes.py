@@ -8,7 +8,7 @@ from typing import Any
 
 from pvebench.analysis.change import Change, Move
 from pvebench.model.environment import Environment
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store.changes import KnownChange

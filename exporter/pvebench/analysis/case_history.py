@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, Self, TypeAlias, overload
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, Words, np
-from pvebench.model.judged import Judged
+from pvebench.model.figure import VerdictFigure
 
 # --- groups of related cases: by bus, cache mode, format, storage, workload ---
 
@@ -121,7 +121,7 @@ class GoodRuns(Sequence[GoodRun]):
         """End of each run."""
         self.environments = [run.environment for run in ordered]
         self.values = array("d", [run.value for run in ordered])
-        self._logs: tuple[Judged, Matrix] | None = None
+        self._logs: tuple[VerdictFigure, Matrix] | None = None
         if any(earlier > later for earlier, later in pairwise(self.times)):
             raise ValueError("the runs of a history are not in chronological order")
 
@@ -158,7 +158,7 @@ class GoodRuns(Sequence[GoodRun]):
         cut._logs = self._logs and (self._logs[0], self._logs[1][places])  # noqa: SLF001 # same class
         return cut
 
-    def logs(self, figure: Judged) -> Matrix:
+    def logs(self, figure: VerdictFigure) -> Matrix:
         """Return [runs] logarithms of the values, positive is better; read-only."""
         if self._logs is None or self._logs[0] is not figure:
             logs = np.log(np.maximum(np.array(self.values), figure.floor))
@@ -186,7 +186,7 @@ class CaseHistory:
     case: str
     of: str
     name: str
-    figure: Judged
+    figure: VerdictFigure
     labels: Mapping[str, str]
     points: GoodRuns
     direction: str = ""

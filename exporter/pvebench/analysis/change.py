@@ -14,7 +14,7 @@ from pvebench.analysis.case_history import ChangeKind, Group
 from pvebench.analysis.concurrent_changes import ConcurrentChange
 from pvebench.analysis.levels import LEAST
 from pvebench.model.environment import KnownIssue
-from pvebench.model.judged import Judged
+from pvebench.model.figure import VerdictFigure
 
 # --- Likely causes: differences, known issues, events nearby.
 
@@ -216,7 +216,7 @@ class Move:
         p_value: of the group, or of the most certain case, adjusted for the number of cases.
     """
 
-    figure: Judged
+    figure: VerdictFigure
     effect: float
     low: float
     high: float

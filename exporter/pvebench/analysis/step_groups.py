@@ -23,7 +23,8 @@ from pvebench.analysis.events import Event, came_with
 from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.verdict import Verdict
 from pvebench.model.environment import KnownIssue, concerns
-from pvebench.model.judged import JUDGED, Judged
+from pvebench.model.figure import VerdictFigure
+from pvebench.model.figures import JUDGED
 
 # --- Grouping: steps at one time, drifts, and cases with shared labels.
 
@@ -88,7 +89,7 @@ def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group
 
 
 def labels_of(
-    verdicts: Sequence[Verdict], figure: Judged | None = None, *, judged: bool
+    verdicts: Sequence[Verdict], figure: VerdictFigure | None = None, *, judged: bool
 ) -> dict[str, Mapping[str, str]]:
     """Return case -> labels, of the cases with a metric; None: any.
 
@@ -102,7 +103,7 @@ def labels_of(
     }
 
 
-def sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Judged) -> int:
+def sharing(group: Group | None, verdicts: Sequence[Verdict], figure: VerdictFigure) -> int:
     """Return how many judged cases with a metric have all labels of a group."""
     if group is None:
         return 0

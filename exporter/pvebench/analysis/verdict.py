@@ -17,7 +17,7 @@ from pvebench.analysis.gradual_change import PARTS
 from pvebench.analysis.lasting_steps import SIDE, decisive_steps, without_own_hours
 from pvebench.analysis.noise_patterns import like_hours
 from pvebench.analysis.slow_variation import usual_variation
-from pvebench.model.judged import Judged
+from pvebench.model.figure import VerdictFigure
 from pvebench.model.units import count_text
 
 # --- inconclusive verdicts: runs until a verdict ---
@@ -156,7 +156,7 @@ class Verdict:
         return math.expm1((self.high - self.low) / 2)
 
 
-def as_ratio(effect: float, figure: Judged) -> float:
+def as_ratio(effect: float, figure: VerdictFigure) -> float:
     """Return an effect as a ratio of the value, positive is better, as in the verdict text."""
     return math.expm1(effect) if figure.more_is_better else -math.expm1(-effect)
 
@@ -274,7 +274,7 @@ def _of(verdict: Verdict, step: CaseStep, state: VerdictState) -> Verdict:
     )
 
 
-def _is_possible(shift: CaseStep, figure: Judged) -> bool:
+def _is_possible(shift: CaseStep, figure: VerdictFigure) -> bool:
     large = abs(shift.effect) >= figure.least_effect
     return large and shift.p_value <= MAYBE and not shift.confirmed
 

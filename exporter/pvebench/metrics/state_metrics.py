@@ -15,7 +15,7 @@ from pvebench.model.figure import CASE, NODE, RESULT, SCENARIO, Exported, Kind, 
 from pvebench.model.figures import FIGURES
 from pvebench.model.scenario import LAYOUT_OPTIONS
 
-JUDGED: Final = (*RESULT, "metric")
+_VERDICT: Final = (*RESULT, "metric")
 _PERIOD: Final = ("node", "environment", "pve_version", "kernel_version", "qemu_version")
 
 _metrics: list[Metric] = []
@@ -32,7 +32,7 @@ _single = partial(_gauge, ())
 _of_node = partial(_gauge, NODE)
 _of_storage = partial(_gauge, ("node", "storage"))
 _of_case = partial(_gauge, CASE)
-_judged = partial(_gauge, JUDGED)
+_judged = partial(_gauge, _VERDICT)
 _of_change = partial(_gauge, ("change",))
 
 # --- definitions and environments ---

@@ -1,4 +1,4 @@
-"""Figure: what a number of a run is, and its metric. `model/figures.py` has the table."""
+"""Figure: a number of a run, its metric and its verdicts. `model/figures.py` has the table."""
 
 from __future__ import annotations
 
@@ -118,6 +118,43 @@ class Exported(Figure):
     metric: Metric
     part: str = ""
     tool: str = ""
+
+
+FigureKind = Literal["speed", "stall", "cost", "operation"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictFigure:
+    """A number of a case that verdicts are about.
+
+    Attributes:
+        name: its name in labels.
+        kind: meaning of its changes.
+        source, part: the number of a run that it is read or computed from.
+        noun, worse, better: words of the verdict.
+        least_effect: smallest relevant change, a logarithm.
+        floor: smallest value that differs from zero, in the figure's unit.
+    """
+
+    name: str
+    kind: FigureKind
+    source: Exported
+    part: str
+    noun: str
+    worse: str
+    better: str
+    least_effect: float
+    floor: float
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether larger values are better."""
+        return self.worse == "slower"
+
+    @property
+    def per_direction(self) -> bool:
+        """Whether a run has one value per direction."""
+        return "direction" in self.source.metric.labels
 
 
 class Values:

@@ -6,11 +6,11 @@ values and docs read this table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from pvebench.model.figure import CASE, RESULT, Exported, Figure, Metric, Source
+from pvebench.model.figure import CASE, RESULT, Exported, Figure, Metric, Source, VerdictFigure
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction
 
@@ -376,6 +376,40 @@ WARM = _figure(Source.DERIVED, "warm", Unit.RATIO, title="reads not from the dev
 """Share of the read bytes that came from memory, if it is too large for a cold run."""
 UNKNOWN: Final = "unknown"
 """Its part if the device's bytes are not known, so that any share may have."""
+
+# --- with verdicts: the words for their changes, and the numbers that they are read from ---
+_HIGHER: Final = ("higher", "lower")
+_LONGER: Final = ("longer", "shorter")
+_GAP: Final = "gap during the operation"
+_IDLE: Final = "host CPU of the idle VM"
+_TIME: Final = "duration"
+_ROWS: Final = (
+    VerdictFigure("throughput", "speed", IOPS, "", "throughput", "slower", "faster", 0.015, 1e-3),
+    VerdictFigure("longest_stall", "stall", CLAT_MAX, "", "longest stall", *_LONGER, 0.4, 1e-3),
+    VerdictFigure("operation_gap", "stall", OPERATION_GAP, "", _GAP, *_LONGER, 0.4, 0.1),
+    VerdictFigure("cpu_cost", "cost", HOST_CPU, "qemu", "host CPU per I/O", *_HIGHER, 0.03, 1e-9),
+    VerdictFigure("idle_cost", "cost", HOST_CPU, "qemu", _IDLE, *_HIGHER, 0.05, 1e-5),
+    VerdictFigure("operation_time", "operation", OPERATION_TIME, "", _TIME, *_LONGER, 0.05, 1e-4),
+    VerdictFigure("boot_time", "operation", BOOT_TIME, "", "boot time", *_LONGER, 0.05, 1e-3),
+    VerdictFigure(
+        "latency_p99", "speed", CLAT_PERCENTILE, "99", "p99 latency", *_HIGHER, 0.05, 1e-7
+    ),
+)
+JUDGED: Final[Mapping[str, VerdictFigure]] = {row.name: row for row in _ROWS}
+"""In display order: a change is named after the first one that shifted."""
+
+Number = tuple[str, str, str]
+"""Key of one of a run's numbers: metric, direction or "", part."""
+CORES: Final[tuple[Number, ...]] = tuple((HOST_CPU.name, "", part) for part in ("qemu", "total"))
+NUMBER_OF: Final[Mapping[tuple[str, str], Number]] = {
+    (row.name, way): (row.source.name, way, row.part)
+    for row in _ROWS
+    if row.source is not HOST_CPU
+    for way in (map(str, Direction) if row.per_direction else ("",))
+}
+"""Judged figure and its direction or "" -> the stored number it is."""
+NUMBERS: Final[tuple[Number, ...]] = (*NUMBER_OF.values(), *CORES)
+"""Stored numbers that judged figures are read or computed from."""
 
 # --- read from several ---
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
 from pvebench.model import figures
 from pvebench.model.definition import Definition
-from pvebench.model.judged import NUMBERS, Number
+from pvebench.model.figures import NUMBERS, Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store.tables import cases, runs, samples

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from pvebench.model.judged import NUMBERS
+from pvebench.model.figures import NUMBERS
 from pvebench.model.run import Outcome
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)

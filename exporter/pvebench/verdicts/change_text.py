@@ -10,7 +10,7 @@ from typing import Final
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, FactDifference, Match, Move, NearbyEvent, derived
 from pvebench.model.definition import LOADS
-from pvebench.model.judged import Judged
+from pvebench.model.figure import VerdictFigure
 from pvebench.model.units import count_text, show_span
 
 _FACTS: Final[Mapping[str, str]] = {
@@ -181,7 +181,7 @@ def group_text(group: Group) -> str:
     return " ".join([_LOADS.get(load, load) or "everything", *places])
 
 
-def percent(effect: float, figure: Judged) -> str:
+def percent(effect: float, figure: VerdictFigure) -> str:
     """Return by how much a value has changed, without its sign: `18%`, or `4.1 times`."""
     change = change_of(effect, figure)
     if change > MANY:
@@ -190,12 +190,12 @@ def percent(effect: float, figure: Judged) -> str:
     return f"{abs(change):.0%}" if whole else f"{abs(change):.1%}"
 
 
-def change_of(effect: float, figure: Judged) -> float:
+def change_of(effect: float, figure: VerdictFigure) -> float:
     """Return the relative change of the value itself: -0.18 is 18% less of it."""
     return math.expm1(effect if figure.more_is_better else -effect)
 
 
-def change_text(effect: float, figure: Judged) -> str:
+def change_text(effect: float, figure: VerdictFigure) -> str:
     """Return a change in words: `18% slower`, `p99 latency 40% longer`."""
     amount, word = percent(effect, figure), figure.worse if effect < 0 else figure.better
     if figure.name == "throughput":

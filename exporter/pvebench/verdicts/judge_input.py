@@ -16,7 +16,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, KnownDurability, durable_of
-from pvebench.model.judged import CORES, JUDGED, NUMBER_OF, Number
+from pvebench.model.figures import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
 from pvebench.store.changes import Decision, DefinitionChange
 from pvebench.store.records import CaseNumbers, StoredRun, not_measured, numbers_of

@@ -19,7 +19,7 @@ from pvebench.analysis.change import (
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.model.units import DAY
 from pvebench.store.changes import Decision, DefinitionChange
 from pvebench.verdicts.outages import Outage, outages

@@ -22,7 +22,7 @@ from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.durability import NOTHING_KNOWN, Durable, KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.model.workload import Direction
 from pvebench.store.live_results import Trend, View, cached_by_trend
 from pvebench.store.records import Point

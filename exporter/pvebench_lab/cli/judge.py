@@ -19,7 +19,8 @@ from pvebench.cli.verdict import all_option, show_verdicts, strict_option
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, ToolFailed
 from pvebench.files import read_text
 from pvebench.model import figures
-from pvebench.model.judged import JUDGED, Judged
+from pvebench.model.figure import VerdictFigure
+from pvebench.model.figures import JUDGED
 from pvebench.model.units import DAY, MIB, plain_number
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
@@ -63,7 +64,7 @@ class _Result(NamedTuple):
     environment: str
 
 
-def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> Material:
+def read_history(path: Path, figure: VerdictFigure, decimal: Decimal | None = None) -> Material:
     """Return the histories in a file, and report values of 0 or none, which are left out.
 
     It is a table with the columns `time`, `value` and optionally `environment` and `case`, or with
@@ -103,7 +104,7 @@ def read_history(path: Path, figure: Judged, decimal: Decimal | None = None) -> 
     return _material(cases, figure)
 
 
-def _material(cases: Mapping[str, Iterable[GoodRun]], figure: Judged) -> Material:
+def _material(cases: Mapping[str, Iterable[GoodRun]], figure: VerdictFigure) -> Material:
     histories = [
         CaseHistory(
             case=name,
@@ -133,7 +134,9 @@ def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
             yield Problem(str(path), 0, 0, message)
 
 
-def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> list[_Result]:
+def _results(
+    path: Path, text: str, figure: VerdictFigure, problems: list[Problem]
+) -> list[_Result]:
     """Return the results in a file, up to the first line that cannot be read."""
     results: list[_Result] = []
     try:
@@ -156,7 +159,7 @@ def _results(path: Path, text: str, figure: Judged, problems: list[Problem]) -> 
     return results
 
 
-def _check_direction(path: Path, what: str, figure: Judged, *, rates: bool) -> None:
+def _check_direction(path: Path, what: str, figure: VerdictFigure, *, rates: bool) -> None:
     """Raise ConfigError for rates that would be judged as times, or times as rates."""
     if rates is not figure.more_is_better:
         metric = "throughput" if rates else figures.OPERATION_TIME.name
@@ -164,7 +167,7 @@ def _check_direction(path: Path, what: str, figure: Judged, *, rates: bool) -> N
         raise ConfigError([Problem(str(path), 1, 1, f"{message}; select --metric {metric}")])
 
 
-def _of_table(path: Path, text: str, _: Judged) -> Iterator[_Result]:
+def _of_table(path: Path, text: str, _: VerdictFigure) -> Iterator[_Result]:
     table = DelimitedText(str(path), text, ["time"])
     names = _value_columns(path, table)
     for row in table.records(MAX_RUNS + 1):
@@ -186,7 +189,7 @@ def _value_columns(path: Path, table: DelimitedText) -> list[str]:
     raise ConfigError([Problem(str(path), 1, 1, f"{message}; {step}")])
 
 
-def _of_commits(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
+def _of_commits(path: Path, text: str, figure: VerdictFigure) -> Iterator[_Result]:
     """Yield the results in data.js of github-action-benchmark; a commit is no environment."""
     data = json.loads(text[text.index("{") :].rstrip().removesuffix(";"))
     runs = [run for suite in data["entries"].values() for run in suite]
@@ -198,7 +201,7 @@ def _of_commits(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
             yield _Result(time, value, str(result["name"]), "")
 
 
-def _of_fio(path: Path, text: str, figure: Judged) -> Iterator[_Result]:
+def _of_fio(path: Path, text: str, figure: VerdictFigure) -> Iterator[_Result]:
     """Yield the I/O per second of each job and direction; of a job without any, no value."""
     _check_direction(path, "fio's I/O per second", figure, rates=True)
     for line, report in enumerate(read_reports(text), start=1):

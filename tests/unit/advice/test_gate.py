@@ -27,7 +27,7 @@ from pvebench.metrics.exposition import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment, EnvironmentPeriod
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand

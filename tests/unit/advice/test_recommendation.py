@@ -40,7 +40,7 @@ from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import Trend, View

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pvebench.analysis.change import Change, FactDifference, Move, merge_nodes
 from pvebench.analysis.events import Event
 from pvebench.analysis.step_groups import _differences
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.verdicts.change_text import sentence
 
 MOVE = Move(

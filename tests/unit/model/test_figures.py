@@ -11,8 +11,7 @@ import pytest
 import pvebench
 from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.figure import Exported, Source
-from pvebench.model.figures import FIGURES, of_source
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import FIGURES, JUDGED, of_source
 
 EXPORTER = Path(pvebench.__file__).parents[1]
 OTHER_WORDS = {"bandwidth", "bytes", "disturbed", "iops", "operations", "runtime", "seeks", "warm"}
@@ -20,7 +19,6 @@ OTHER_WORDS |= {"window"}
 """Names that are also words of settings, columns, units or tools."""
 OWN_NAMES = {
     "model/figures.py": "the table",
-    "model/judged.py": "labels of judged figures",
     "model/consistency.py": "names of plausibility checks",
     "pvebench_lab/references/columns.py": "columns of published tables",
     "pvebench_lab/references/library.py": "columns of published tables",

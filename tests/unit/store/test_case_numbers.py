@@ -21,7 +21,7 @@ from sqlalchemy import event
 
 from pvebench.analysis.case_history import GoodRun
 from pvebench.errors import StoreError, StoreLost
-from pvebench.model.judged import NUMBERS, Number
+from pvebench.model.figures import NUMBERS, Number
 from pvebench.model.run import Outcome, Run
 from pvebench.store.backups import restore
 from pvebench.store.live_results import LiveResults

@@ -6,7 +6,7 @@ import pytest
 
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, Move
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.verdicts.change_text import brief, sentence
 
 VIRTIO: Group = (("bus", "virtio"),)

@@ -10,7 +10,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, FactDifference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.node_verdicts import changes_of
 from testing.changes import DAY, FINDING, MOVE

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.verdicts.outages import LEAST_SECONDS, MOST, Outage, outage_text, outages
 
 DAY = 86400.0

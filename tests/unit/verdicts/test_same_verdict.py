@@ -22,7 +22,7 @@ from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import Recorded, show_verdicts
 from pvebench.metrics.collectors import collect_changes
 from pvebench.metrics.sample_lines import Families, text_of
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
 from pvebench.report.card import make_card
 from pvebench.sanitize import one_line

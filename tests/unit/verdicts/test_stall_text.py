@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pvebench.model.definition import workload_text
-from pvebench.model.judged import JUDGED
+from pvebench.model.figures import JUDGED
 from pvebench.model.ports import Progress
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB

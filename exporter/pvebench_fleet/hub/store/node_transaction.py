@@ -23,7 +23,7 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.judged import NUMBERS, Number
+from pvebench.model.figures import NUMBERS, Number
 from pvebench.model.run import Outcome
 from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.live_results import Listener, View
