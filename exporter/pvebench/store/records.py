@@ -8,6 +8,8 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise, starmap
+from operator import le
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -309,8 +311,36 @@ class CaseNumbers:
             },
         )
 
+    def in_order(self) -> CaseNumbers:
+        """Return the runs in the order of their ends."""
+        if all(starmap(le, pairwise(self.finished))):
+            return self
+        return self.at(sorted(range(len(self.runs)), key=self.finished.__getitem__))
 
-def not_measured(count: int) -> Column:
+    def since(self, position: int) -> CaseNumbers:
+        """Return a copy of the runs from a position on."""
+        return CaseNumbers(
+            self.case_key,
+            self.runs[position:],
+            self.finished[position:],
+            self.environments[position:],
+            self.ok[position:],
+            {number: column[position:] for number, column in self.values.items()},
+        )
+
+    def extend(self, later: CaseNumbers) -> None:
+        """Add runs of the case at the end."""
+        for number in later.values:
+            self.values.setdefault(number, _not_measured(len(self.runs)))
+        for number, column in self.values.items():
+            column.extend(later.values.get(number) or _not_measured(len(later.runs)))
+        self.runs.extend(later.runs)
+        self.finished.extend(later.finished)
+        self.environments += later.environments
+        self.ok += later.ok
+
+
+def _not_measured(count: int) -> Column:
     """Return a column of NaN, for runs that lack a number."""
     return array("d", [math.nan]) * count
 

@@ -7,11 +7,11 @@ from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress, groupby, pairwise, starmap
-from operator import eq, itemgetter, le
+from itertools import compress, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
@@ -19,7 +19,7 @@ from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.figures import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
 from pvebench.store.changes import Decision, DefinitionChange
-from pvebench.store.records import CaseNumbers, StoredRun, not_measured, numbers_of
+from pvebench.store.records import CaseNumbers, StoredRun, numbers_of
 from pvebench.verdicts.source import Source, StoredRuns
 
 # --- Judged metrics of a run, and the labels that related cases share.
@@ -30,54 +30,34 @@ if TYPE_CHECKING:
 MetricDirection = tuple[str, str]
 """Metric of a case, and its direction or empty text."""
 _RATES: Final = [("throughput", way.value) for way in Direction]
-NOT_MEASURED: Final = math.nan
 _DURABLE_CACHES: Final = ("directsync", "writethrough")
 _DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
 
 
-def figures_of(values: Mapping[Number, Column], tool: str) -> dict[MetricDirection, Column]:
-    """Return the values of runs by metric, NOT_MEASURED where a run lacks it.
+def figures_of(values: Mapping[Number, Column], tool: str) -> dict[MetricDirection, Matrix]:
+    """Return the values of runs by metric, NaN where a run lacks it.
 
     Args:
         values: [runs] by number, of the `NUMBERS` that any run has.
     """
-    columns = {
-        place: _positive(values[number]) if place[1] else values[number]
-        for place, number in NUMBER_OF.items()
-        if number in values and JUDGED[place[0]].source.tool in ("", tool)
+    columns = {number: np.array(column) for number, column in values.items()}
+    figures = {
+        (name, way): np.where(columns[number] > 0, columns[number], np.nan)
+        if way
+        else columns[number]
+        for (name, way), number in NUMBER_OF.items()
+        if number in columns and JUDGED[name].source.tool in ("", tool)
     }
-    cores = _first_measured(*(values.get(number) for number in CORES))
-    rates = [columns[place] for place in _RATES if place in columns]
-    if cores is not None and rates:
-        columns["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
-    if cores is not None and tool == "idle":
-        columns["idle_cost", ""] = cores
-    return {place: column for place, column in columns.items() if not all(map(math.isnan, column))}
-
-
-def _positive(column: Column) -> Column:
-    return array("d", [value if value > 0 else NOT_MEASURED for value in column])
-
-
-def _first_measured(column: Column | None, other: Column | None) -> Column | None:
-    if column is None or other is None:
-        return column if other is None else other
-    return array("d", map(_either, column, other))
-
-
-def _either(one: float, other: float) -> float:
-    return other if math.isnan(one) else one
-
-
-def _sums(columns: Sequence[Column]) -> Iterable[float]:
-    """Return the sum over all directions per run."""
-    if len(columns) == 1:
-        return columns[0]
-    return [sum(value for value in row if value > 0) for row in zip(*columns, strict=True)]
-
-
-def _cost(cores: float, rate: float) -> float:
-    return cores / rate if rate > 0 else NOT_MEASURED
+    rates = [figures[place] for place in _RATES if place in figures]
+    cores = [columns[number] for number in CORES if number in columns]
+    if cores:
+        used = np.where(np.isnan(cores[0]), cores[-1], cores[0])
+        if rates:
+            rate = np.nansum(rates, axis=0)
+            figures["cpu_cost", ""] = used / np.where(rate > 0, rate, np.nan)
+        if tool == "idle":
+            figures["idle_cost", ""] = used
+    return {place: column for place, column in figures.items() if not np.isnan(column).all()}
 
 
 def shared_labels(definition: Definition, known: KnownDurability) -> dict[str, str]:
@@ -112,60 +92,40 @@ ENOUGH_OK: Final = 20
 """Minimum `ok` runs before `noisy` and `not_steady` ones count."""
 
 
-class CaseColumns:
-    """The judged values of one case: up to millions, read once and used by every update.
+class JudgedCase:
+    """The numbers of one case: up to millions, read once and used by every update.
 
     Args:
-        tool: that measures it.
+        numbers: of its first runs; later ones are added to them.
     """
 
-    def __init__(self, tool: str) -> None:
-        self._tool = tool
-        self._times: Column = array("d")
-        self._environments: list[str] = []
-        self._ok = bytearray()
-        self._values: dict[MetricDirection, Column] = {}
+    def __init__(self, definition: Definition, numbers: CaseNumbers) -> None:
+        self.definition = definition
+        self._numbers = numbers
         self._counting: tuple[float, dict[MetricDirection, GoodRuns]] | None = None
+        self._limit()
 
     def add(self, numbers: CaseNumbers) -> None:
         """Add runs; most are newer than all others."""
-        self._counting = None
-        before, count = len(self._times), len(numbers.runs)
-        figures = figures_of(numbers.values, self._tool)
-        for place in figures:
-            self._values.setdefault(place, not_measured(before))
-        for place, column in self._values.items():
-            column.extend(figures.get(place) or not_measured(count))
-        self._times.extend(numbers.finished)
-        self._environments += numbers.environments
-        self._ok += numbers.ok
-        if not all(starmap(le, pairwise(self._times[max(0, before - 1) :]))):
-            self._put_in_order()
-        if len(self._times) >= 2 * MOST_POINTS:
-            # As many as remain if runs are added one by one.
-            self._drop(len(self._times) // MOST_POINTS * MOST_POINTS - MOST_POINTS)
+        self._numbers.extend(numbers)
+        self._limit()
 
-    def _put_in_order(self) -> None:
-        order = sorted(range(len(self._times)), key=self._times.__getitem__)
-        self._times = array("d", map(self._times.__getitem__, order))
-        self._environments = [self._environments[place] for place in order]
-        self._ok = bytearray(map(self._ok.__getitem__, order))
-        self._values = {
-            place: array("d", map(column.__getitem__, order))
-            for place, column in self._values.items()
-        }
+    def _limit(self) -> None:
+        self._numbers = self._numbers.in_order()
+        count = len(self._numbers.runs)
+        # As many remain as if runs were added one by one.
+        self._drop(count // MOST_POINTS * MOST_POINTS - MOST_POINTS)
 
     def forget(self, before: float) -> None:
         """Drop the runs that ended before a moment, once they are a large share of all."""
-        old = bisect_left(self._times, before)
-        if old > FORGOTTEN_SHARE * len(self._times):
+        old = bisect_left(self._numbers.finished, before)
+        if old > FORGOTTEN_SHARE * len(self._numbers.runs):
             self._drop(old)
 
     def _drop(self, count: int) -> None:
         # Not at every run: a history with another first run is scanned completely.
-        del self._times[:count], self._environments[:count], self._ok[:count]
-        for column in self._values.values():
-            del column[:count]
+        if count > 0:
+            self._numbers = self._numbers.since(count)
         self._counting = None
 
     def counting(self, since: float) -> Mapping[MetricDirection, GoodRuns]:
@@ -175,37 +135,25 @@ class CaseColumns:
         `ok` ones for a baseline.
         """
         if self._counting is None or self._counting[0] != since:
-            begin = bisect_left(self._times, since)
-            times, environments = self._times[begin:], self._environments[begin:]
-            ok = self._ok[begin:]
-            self._counting = (
-                since,
-                {
-                    place: _counting(times, environments, ok, column[begin:])
-                    for place, column in self._values.items()
-                },
-            )
+            numbers = self._numbers.since(bisect_left(self._numbers.finished, since))
+            figures = figures_of(numbers.values, self.definition.tool)
+            counting = {place: _counting(numbers, column) for place, column in figures.items()}
+            self._counting = since, counting
         return self._counting[1]
 
 
-def _counting(times: Column, environments: list[str], ok: bytearray, values: Column) -> GoodRuns:
-    measured = bytearray(map(eq, values, values))  # NaN does not equal itself
-    counted = bytearray(compress(ok, measured))
-    if counted.count(True) < min(ENOUGH_OK, len(counted)):
-        measured = bytearray(one and other for one, other in zip(measured, ok, strict=True))
-    if not all(measured):
-        times, values = (array("d", compress(column, measured)) for column in (times, values))
-        environments = [*compress(environments, measured)]
-    return GoodRuns.of_columns(times, environments, values)
+def _counting(numbers: CaseNumbers, values: Matrix) -> GoodRuns:
+    measured, ok = ~np.isnan(values), np.array(numbers.ok, dtype=bool)
+    if (measured & ok).sum() < min(ENOUGH_OK, measured.sum()):
+        measured &= ok
+    return GoodRuns.of_columns(
+        array("d", np.array(numbers.finished)[measured].tobytes()),
+        [*compress(numbers.environments, measured)],
+        array("d", values[measured].tobytes()),
+    )
 
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Case:
-    definition: Definition
-    columns: CaseColumns
 
 
 def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
@@ -226,7 +174,7 @@ class JudgeInput:
     def __init__(self, results: Source, *, environments: frozenset[str] | None = None) -> None:
         self._results = results
         self._environments = environments
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[str, JudgedCase] = {}
         # Of an environment period the ends are enough.
         self._timeline: dict[str, list[tuple[float, str]]] = {}
         self._decisions: list[Decision] = []
@@ -309,7 +257,7 @@ class JudgeInput:
         oldest = self._results.store.oldest_good_runs()
         self._cases = {key: case for key, case in self._cases.items() if key in oldest}
         for key, case in self._cases.items():
-            case.columns.forget(oldest[key])
+            case.forget(oldest[key])
 
     def _add(self, new: Iterable[CaseNumbers]) -> bool:
         newest = 0
@@ -323,17 +271,16 @@ class JudgeInput:
             )
             if not case_numbers.runs:
                 continue
-            case = self._cases.get(case_numbers.case_key)
-            if case is None:
-                definition = self._results.now.cases[case_numbers.case_key].definition
-                case = self._cases[case_numbers.case_key] = _Case(
-                    definition, CaseColumns(definition.tool)
-                )
-            runs, ends, environments = spans.setdefault(case.definition.node, _no_runs())
+            key = case_numbers.case_key
+            definition = self._results.now.cases[key].definition
+            runs, ends, environments = spans.setdefault(definition.node, _no_runs())
             runs.extend(case_numbers.runs)
             ends.extend(case_numbers.finished)
             environments += case_numbers.environments
-            case.columns.add(case_numbers)
+            if key in self._cases:
+                self._cases[key].add(case_numbers)
+            else:
+                self._cases[key] = JudgedCase(definition, case_numbers)
         for node, span in spans.items():
             _extend(self._timeline.setdefault(node, []), *span)
         self.newest_run = max(self.newest_run, newest)
@@ -362,7 +309,7 @@ class JudgeInput:
             accepted_until=accepted,
         )
 
-    def _decided(self, case: _Case) -> tuple[float, float]:
+    def _decided(self, case: JudgedCase) -> tuple[float, float]:
         """Return the start of a case's history, and the end of its accepted part, Unix seconds."""
         reset = accepted = float("-inf")
         for decision in self._decisions:
@@ -409,7 +356,9 @@ def _extend(
                 del timeline[-2]
 
 
-def _histories(key: str, case: _Case, since: float, known: KnownDurability) -> list[CaseHistory]:
+def _histories(
+    key: str, case: JudgedCase, since: float, known: KnownDurability
+) -> list[CaseHistory]:
     shared = shared_labels(case.definition, known)
     return [
         CaseHistory(
@@ -422,5 +371,5 @@ def _histories(key: str, case: _Case, since: float, known: KnownDurability) -> l
             points=points,
             undisturbed=case.definition.undisturbed,
         )
-        for (figure, direction), points in case.columns.counting(since).items()
+        for (figure, direction), points in case.counting(since).items()
     ]

@@ -182,10 +182,8 @@ def past_verdicts(
         moments: Unix seconds, oldest first. Each takes about as long as a full update.
         known: later changes; the same ones of the past have their IDs.
     """
-    cases = [
-        case.at(sorted(range(len(case.runs)), key=case.finished.__getitem__))
-        for case in results.store.numbers_by_case(until=results.now.version)
-    ]
+    stored = results.store.numbers_by_case(until=results.now.version)
+    cases = [numbers.in_order() for numbers in stored]
     judge_input, judge, begun = JudgeInput(results), Judge(issues), -math.inf
     for moment in moments:
         judge_input.take(_ended(cases, begun, moment), until=moment)

@@ -30,13 +30,7 @@ from pvebench.store.changes import Decision
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import numbers_of
 from pvebench.store.store import Store
-from pvebench.verdicts.judge_input import (
-    NOT_MEASURED,
-    CaseColumns,
-    JudgeInput,
-    figures_of,
-    shared_labels,
-)
+from pvebench.verdicts.judge_input import JudgedCase, JudgeInput, figures_of, shared_labels
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import count_line, headline, verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
@@ -219,7 +213,7 @@ def test_figures_are_made_from_the_samples_of_runs() -> None:
 
 def figures(*runs: dict[Number, float], tool: str) -> dict[tuple[str, str], list[float | None]]:
     columns = {
-        number: array("d", [one.get(number, NOT_MEASURED) for one in runs])
+        number: array("d", [one.get(number, math.nan) for one in runs])
         for number in {number for one in runs for number in one}
     }
     return {
@@ -233,11 +227,12 @@ def test_runs_read_at_once_and_one_by_one_are_the_same_history(store: Store) -> 
     store.add_history(
         replace(measured(CASES[0], day), uid=f"{number}") for number, day in enumerate(order)
     )
-    at_once, one_by_one = CaseColumns("fio"), CaseColumns("fio")
     (runs,) = store.numbers_by_case(until=store.newest_run())
-    at_once.add(runs)
-    for place in range(len(runs.runs)):
+    definition = Definition.of(CASES[0])
+    one_by_one = JudgedCase(definition, runs.at([0]))
+    for place in range(1, len(runs.runs)):
         one_by_one.add(runs.at([place]))
+    at_once = JudgedCase(definition, runs)
     kept = [
         {place: [*points] for place, points in columns.counting(-math.inf).items()}
         for columns in (at_once, one_by_one)
@@ -253,9 +248,8 @@ def test_a_figure_that_some_runs_do_not_have_is_judged_by_those_that_have_it(sto
         if (run := measured(CASES[0], day))
     ]
     store.add_history(some)
-    columns = CaseColumns("fio")
     (runs,) = store.numbers_by_case(until=store.newest_run())
-    columns.add(runs)
+    columns = JudgedCase(Definition.of(CASES[0]), runs)
     counts = {place: len(points) for place, points in columns.counting(-math.inf).items()}
     assert max(counts.values()) == 8
     assert set(counts.values()) == {4, 8}
