@@ -20,7 +20,7 @@ from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.fastest_text import latest_operation_lines
-from pvebench.verdicts.judge_input import JudgeInput
+from pvebench.verdicts.judge_input import JudgeInput, KnownChanges
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.overall_state import (
@@ -33,7 +33,6 @@ from pvebench.verdicts.overall_state import (
     verdicts_data,
 )
 from pvebench.verdicts.ranking import shown_definitions
-from pvebench.verdicts.source import KnownChanges
 from pvebench.verdicts.verdict_updates import VerdictService
 
 # --- Output: headline, changes, table.

@@ -18,9 +18,9 @@ from pvebench.log import log
 from pvebench.model.space import NodeStorage
 from pvebench.model.units import DAY
 from pvebench.store.changes import Ending, KnownChange
+from pvebench.verdicts.judge_input import KnownChanges
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import severity_of, summary
-from pvebench.verdicts.source import KnownChanges
 
 NEAR_RUNS: Final = 10
 """Maximum runs by which the time of a change may move between updates."""

@@ -6,21 +6,79 @@ import math
 from array import array
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
+from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.figures import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
-from pvebench.store.changes import Decision, DefinitionChange
+from pvebench.store.changes import Decision, DefinitionChange, KnownChange
+from pvebench.store.live_results import Listener, View
 from pvebench.store.records import CaseNumbers, StoredRun, numbers_of
-from pvebench.verdicts.source import Source, StoredRuns
+
+# --- What verdicts need of stored results: `LiveResults` of a site, or the source of a hub.
+
+
+class DecisionSource(Protocol):
+    """Decisions of users about baselines."""
+
+    def all(self) -> Sequence[Decision]:
+        """Return all decisions, oldest first."""
+
+    def count(self) -> int:
+        """Return their number, which grows with every decision."""
+
+
+class KnownChanges(Protocol):
+    """Known changes, to recognize them at the next update."""
+
+    def all(self) -> Sequence[KnownChange]:
+        """Return all known changes, oldest first."""
+
+    def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
+        """Store changes; delete those to forget."""
+
+
+class StoredRuns(Protocol):
+    """Stored runs and decisions."""
+
+    @property
+    def decisions(self) -> DecisionSource:
+        """Decisions about baselines."""
+
+    def numbers_by_case(self, *, until: int) -> Iterable[CaseNumbers]:
+        """Yield the good runs of each case up to run `until`, oldest first."""
+
+    def oldest_good_runs(self) -> Mapping[str, float]:
+        """Return case key -> end of its oldest good run, UNIX seconds."""
+
+    def undirected(
+        self, case_key: str, metrics: Collection[str], *, at: float, until: float, most: int
+    ) -> tuple[Sequence[RunValues], Sequence[RunValues]]:
+        """Return numbers without a direction of the newest good runs before and after `at`."""
+
+
+class RunSource(Protocol):
+    """Current state of all cases, and the runs behind it."""
+
+    @property
+    def now(self) -> View:
+        """The current state."""
+
+    @property
+    def store(self) -> StoredRuns:
+        """The stored runs."""
+
+    def listen(self, listener: Listener) -> None:
+        """Call a function with every run that is stored from now on."""
+
 
 # --- Judged metrics of a run, and the labels that related cases share.
 
@@ -171,7 +229,7 @@ class JudgeInput:
         environments: digests; only runs in these count; None: all.
     """
 
-    def __init__(self, results: Source, *, environments: frozenset[str] | None = None) -> None:
+    def __init__(self, results: RunSource, *, environments: frozenset[str] | None = None) -> None:
         self._results = results
         self._environments = environments
         self._cases: dict[str, JudgedCase] = {}

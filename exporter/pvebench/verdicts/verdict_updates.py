@@ -19,9 +19,8 @@ from pvebench.model.environment import KnownIssue
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseNumbers
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.judge_input import JudgeInput
+from pvebench.verdicts.judge_input import JudgeInput, KnownChanges, StoredRuns
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
-from pvebench.verdicts.source import KnownChanges, StoredRuns
 
 # --- Other possible causes of open regressions, from the numbers stored with their runs.
 

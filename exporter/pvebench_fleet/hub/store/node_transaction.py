@@ -82,7 +82,7 @@ ON CONFLICT (case_id) DO UPDATE SET number = excluded.number, finished = exclude
 
 
 class NodeTransaction:
-    """Results of a node, as `verdicts.source.Source` with all its parts."""
+    """Results of a node, as `judge_input.RunSource` with all its parts."""
 
     def __init__(self, connection: Connection, row: Mapping[str, Any]) -> None:
         self._connection = connection
