@@ -21,7 +21,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     test_slots,
 )
 from pvebench.model.audit import AuditedCluster, AuditedVm
-from pvebench.model.buses import BUSES
+from pvebench.model.disk import BUSES
 
 REPORTED: Final = ("bus", "format", "cache", "aio", "iothread", "discard", "scsihw")
 """Options of a disk that an audit reports."""

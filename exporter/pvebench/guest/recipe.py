@@ -7,7 +7,7 @@ import json
 from importlib import resources
 from typing import Final
 
-from pvebench.model.buses import modules_of
+from pvebench.model.disk import modules_of
 
 FORMAT: Final = 3
 """Layout of the image directory and its manifest."""

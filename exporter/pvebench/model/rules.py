@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
+    BUSES,
     DEVICE_OPTIONS,
     HOST_OPTIONS,
     POOL_OPTIONS,

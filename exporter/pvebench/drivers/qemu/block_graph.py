@@ -9,8 +9,7 @@ from typing import Any, Final
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.responses import count, fields, rows, text
 from pvebench.errors import HypervisorGone, SwitchFailed
-from pvebench.model.buses import BUSES
-from pvebench.model.disk import Bus, Disk, ScsiHw
+from pvebench.model.disk import BUSES, Bus, Disk, ScsiHw
 from pvebench.model.units import MIB
 from pvebench.model.volume import QEMU_TIMES, BlockCounters
 

@@ -12,8 +12,8 @@ from pvebench.drivers.qemu.block_graph import Names, devices, is_limited
 from pvebench.drivers.qemu.machine import QemuMachine
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.responses import Shape, count, fields, rows, text, truth
-from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
+    BUSES,
     DEFAULT_CLUSTER,
     OVERLAY_CLUSTER,
     Aio,

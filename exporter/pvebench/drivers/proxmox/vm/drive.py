@@ -12,8 +12,8 @@ from pydantic import StrictStr
 from pvebench.drivers.proxmox.vm.description import system_slots
 from pvebench.errors import SwitchFailed
 from pvebench.fields import Size, Strict
-from pvebench.model.buses import BUSES
 from pvebench.model.disk import (
+    BUSES,
     VOLUME_OPTIONS,
     Aio,
     Bus,

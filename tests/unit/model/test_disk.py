@@ -1,4 +1,4 @@
-"""Every bus has its traits, and everything that depends on the bus knows it."""
+"""Every bus has its traits, and all code that depends on the bus handles it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 from pvebench.drivers.proxmox.vm.drive import SLOT, slot_name
 from pvebench.drivers.qemu.block_graph import Names, devices
 from pvebench.drivers.qemu.disk_readback import Seen, _bus
-from pvebench.model.buses import BUSES
-from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.disk import BUSES, Bus, Cache, Disk, Format
 from pvebench_lab.simulated.simulated_tools import BUS_SPEED
 
 OF_VMS = [bus for bus in Bus if Disk(bus=bus, format=Format.RAW, cache=Cache.NONE).in_vm]
