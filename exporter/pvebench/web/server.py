@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -35,7 +35,7 @@ from pvebench.provision.scrape import NO_TARGETS, Targets, target_file
 from pvebench.shipped import shipped
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol, LimitedServer
+from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol
 from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access, RequestFilter
 from pvebench.web.responses import internal_error, refuse
@@ -293,9 +293,13 @@ class WebServer:
 
     def __init__(self, app: ASGIApp, listener: socket.socket, access: Access | None = None) -> None:
         rules = access or Access()
+        self.turns = 0
+        """Seconds in which the loop ran: it grows as long as the server responds."""
         config = uvicorn.Config(
             RequestFilter(app, rules),
-            http=BoundedProtocol,
+            http=partial(BoundedProtocol, rules),  # type: ignore[arg-type] # called like the class
+            callback_notify=self._count,
+            timeout_notify=0,
             ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES,
             log_config=None,
@@ -304,14 +308,12 @@ class WebServer:
             # Who may write X-Forwarded-For could choose the address of the client.
             proxy_headers=False,
         )
-        self._server = LimitedServer(config, rules)
+        self._server = uvicorn.Server(config)
         self._socket = listener
         self._thread = threading.Thread(target=self._serve, name="pvebench-web", daemon=True)
 
-    @property
-    def turns(self) -> int:
-        """Number of loop iterations; it grows as long as the server responds."""
-        return self._server.turns
+    async def _count(self) -> None:
+        self.turns += 1
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])

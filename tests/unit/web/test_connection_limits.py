@@ -18,11 +18,11 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.web.connection_limits import MAX_CONNECTIONS, MAX_WAITING, RESERVED_CONNECTIONS
+from pvebench.web.connection_limits import MAX_CONNECTIONS, RESERVED_CONNECTIONS
 from pvebench.web.request_filter import Access
 from pvebench.web.server import WebServer, listen
 from testing.certificates import make_certificate
-from testing.connections import hello
+from testing.connections import gone, hello
 from testing.prometheus import free_port
 
 SLOW = 150
@@ -83,6 +83,11 @@ class Served:
     def count(self) -> int:
         """Return the number of connections of the server."""
         return len(self.web._server.server_state.connections)
+
+    def computing(self) -> int:
+        """Return the number of connections whose client waits for a response."""
+        connections = list(self.web._server.server_state.connections)
+        return sum(not connection.slow_seconds for connection in connections)
 
     def scrape(self) -> float:
         """Return the seconds of a scrape on a new connection."""
@@ -162,7 +167,7 @@ def test_other_clients_leave_reserved_connections(
             one.close()
 
 
-def test_a_scrape_does_not_wait_behind_a_client_without_a_place(
+def test_a_scrape_has_a_place_while_other_clients_are_closed_for_lack_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = Served(tmp_path, tls=False)
@@ -170,10 +175,13 @@ def test_a_scrape_does_not_wait_behind_a_client_without_a_place(
     with site.web, contextlib.ExitStack() as stack:
         stack.callback(released.set)
         monkeypatch.setattr(Access, "is_scraper", lambda *_: False)
-        for _ in range(MAX_CONNECTIONS - RESERVED_CONNECTIONS + MAX_WAITING + 5):
+        for count in range(1, MAX_CONNECTIONS - RESERVED_CONNECTIONS + 1):
             client = stack.enter_context(socket.create_connection(site.address, timeout=30))
             client.sendall(REQUEST.replace(b"/large", b"/endless"))
-        while site.count() < MAX_CONNECTIONS - RESERVED_CONNECTIONS:
+            while site.computing() < count:
+                time.sleep(0.01)
+        refused = stack.enter_context(socket.create_connection(site.address, timeout=30))
+        while not gone(refused):
             time.sleep(0.01)
         monkeypatch.setattr(Access, "is_scraper", lambda *_: True)
         assert site.scrape() < 10 * SCRAPE_SECONDS
