@@ -205,6 +205,12 @@ class GuestTimeout(DriverError):
     default_next_step = "check the host's load and the storage; pvebench retries the case"
 
 
+class NeverBooted(GuestTimeout):
+    """A guest of a user's image that never answers; a cycle skips its further cases."""
+
+    retryable = False
+
+
 class ToolStuck(GuestTimeout):
     """A tool that moves no data or does not end; `evidence` holds the guest's and QEMU's state."""
 

@@ -267,7 +267,7 @@ def test_the_rights_of_the_benchmark_vm_are_enough_for_others(both: Site) -> Non
 def test_a_start_whose_guest_stays_silent_is_ended(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pvebench.drivers.proxmox.hypervisor._BOOT_SECONDS", 1.0)
+    monkeypatch.setattr("pvebench.drivers.proxmox.hypervisor.BOOT_SECONDS", 1.0)
     other = launched(site.node)
     site.cluster.idle()
     vm_of(site, other).machine.hung = True  # type: ignore[attr-defined] # a cheap one

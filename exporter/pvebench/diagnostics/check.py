@@ -17,7 +17,7 @@ from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.drivers.storages.directory import existing
 from pvebench.errors import Interrupted, NoSpace, NotWritable, PvebenchError
 from pvebench.model.ports import Site
-from pvebench.model.units import count_text, show_bytes, show_seconds
+from pvebench.model.units import count_text, show_seconds, show_span
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import cost_lines
@@ -94,11 +94,8 @@ def _guests(planned: Sequence[Assignment]) -> dict[str, list[Case]]:
     guests: dict[str, list[Case]] = {}
     for case in (case for entry in planned for case in entry.matrix.cases):
         machine = case.scenario.machine
-        origin = [f"{name} {text}" for name, text in machine.foreign.items() if name != "os"]
-        size = [show_bytes(machine.memory_bytes), count_text(machine.cpus, "CPU")]
-        details = ", ".join([*origin, *size, *([f"fio {machine.fio}"] if machine.fio else [])])
         if case.scenario.disk.in_vm:
-            title = f"guest {machine.os} on {case.scenario.node} ({details})"
+            title = f"guest {machine.os} on {case.scenario.node} ({machine.details})"
             guests.setdefault(title, []).append(case)
     return guests
 
@@ -129,14 +126,15 @@ def _booted(
 
     Raises Interrupted, after the VM was removed. Others as `locked_store` and `shutdown`.
     """
-    clock = engine_of(settings.driver).make_clock(endless=False)
+    engine = engine_of(settings.driver)
+    clock, limit = engine.make_clock(endless=False), show_span(engine.boot_limit)
     stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), clock.stop)
     with handle_signals(stop), locked_store(settings) as (state, store), ExitStack() as stack:
         sites = {s.node: s for s in make_sites(settings, state, store.journal, clock, say)}
         for site in sites.values():
             stack.callback(site.hypervisor.shutdown)
         for title, (case, *_) in guests.items():
-            say(f"{title}: booting, about {_minutes(case)}; at most 10 min; Ctrl-C removes it")
+            say(f"{title}: booting, about {_minutes(case)}; at most {limit}; Ctrl-C removes it")
             yield title, *_boot(sites[case.scenario.node], case)
 
 

@@ -179,7 +179,12 @@ class Engine(Protocol):
     """Functions of a driver. `settings` have its keys; it has no state.
 
     Only `sites` must be implemented; the defaults are those of a driver that changes nothing.
+
+    Attributes:
+        boot_limit: maximum seconds from power-on until the guest answers.
     """
+
+    boot_limit: float = 0.0
 
     def make_clock(self, *, endless: bool) -> StopClock:
         """Return the clock of all its sites."""

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Generic, Protocol, TypeVar
 
-from pvebench.errors import Busy, DriverError, GuestTimeout, OutputUnreadable, SwitchFailed
+from pvebench.errors import (
+    Busy,
+    DriverError,
+    GuestTimeout,
+    NeverBooted,
+    OutputUnreadable,
+    SwitchFailed,
+)
 from pvebench.model.disk import Disk
 from pvebench.model.guest import Guest, Question
 from pvebench.model.ports import Clock
@@ -199,9 +206,12 @@ class VmLifecycle(ABC, Generic[G, D]):
         try:
             client = state.client = self._await_guest()
         except GuestTimeout as error:
-            if system:  # its image may be incomplete, which pvebench's own cannot be
-                error.cause, error.next_step = _SILENT, system.if_silent
-            raise
+            if system is None:
+                raise
+            # Its image may be incomplete, which pvebench's own cannot be.
+            raise NeverBooted(
+                error.happened, cause=_SILENT, next_step=system.if_silent, evidence=error.evidence
+            ) from error
         guest = system.guest(client, self._clock, machine) if system and machine else client
         state.guest = guest
         state.boot_seconds = self._clock.monotonic() - state.begun

@@ -19,6 +19,7 @@ from pvebench.model.disk import (
     option_text,
     traits,
 )
+from pvebench.model.units import count_text, show_bytes
 
 # --- Content of the disk in the guest: data, or a filesystem with a file.
 
@@ -139,6 +140,13 @@ class Machine:
             return {}
         origin = {"template": str(self.template)} if self.template else {"image": self.image}
         return {"os": self.os, **origin}
+
+    @property
+    def details(self) -> str:
+        """Origin and size for people: `template 700, 4.0 GiB, 1 CPU`."""
+        origin = [f"{name} {text}" for name, text in self.foreign.items() if name != "os"]
+        size = [show_bytes(self.memory_bytes), count_text(self.cpus, "CPU")]
+        return ", ".join([*origin, *size, *([f"fio {self.fio}"] if self.fio else [])])
 
 
 @dataclass(frozen=True, kw_only=True)

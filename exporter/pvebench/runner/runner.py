@@ -15,6 +15,7 @@ from pvebench.errors import (
     DriverError,
     FaultFailed,
     Interrupted,
+    NeverBooted,
     NoSpace,
     PvebenchError,
     ToolStuck,
@@ -23,6 +24,7 @@ from pvebench.log import log
 from pvebench.model.figures import BOOT_TIME, FAULT_TIME
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.scenario import Machine
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
@@ -109,6 +111,9 @@ class Runner:
         self._identities = identities
         self._setup = Setup(site)
         self._companions = Companions(site)
+        self._cycle = ""
+        self._unbooted: dict[Machine, str] = {}
+        """Guests that did not boot in this cycle, and the errors: each attempt takes minutes."""
         self._counted: tuple[Attachment | None, int] = None, 0
         """An attachment, and the bytes written to it by runs that have ended."""
 
@@ -118,6 +123,11 @@ class Runner:
         Raises:
             Interrupted: a stop was requested; the case has no run then.
         """
+        if cycle != self._cycle:
+            self._cycle, self._unbooted = cycle, {}
+        if why := self._unbooted.get(case.scenario.machine):
+            reason = f"not run: its guest did not boot in this cycle: {why}"
+            return self.skip(case, cycle=cycle, reason=reason)
         begun = self._site.clock.monotonic()
         result = self._execute(case, conduct)
         if case.workload.during:
@@ -174,6 +184,8 @@ class Runner:
             skipped = isinstance(error, NoSpace | Busy)
             result.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
             result.retryable = error.retryable
+            if isinstance(error, NeverBooted):
+                self._unbooted[case.scenario.machine] = error.reason
             result.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError) and not skipped:
                 self._setup.mark_unverified()

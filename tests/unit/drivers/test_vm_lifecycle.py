@@ -8,8 +8,15 @@ from typing import cast
 import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.vm_lifecycle import Power, VmLifecycle
-from pvebench.errors import Busy, GuestTimeout, HypervisorGone, PvebenchError, SwitchFailed
+from pvebench.drivers.vm_lifecycle import GUEST_SYSTEMS, GuestSystem, Power, VmLifecycle
+from pvebench.errors import (
+    Busy,
+    GuestTimeout,
+    HypervisorGone,
+    NeverBooted,
+    PvebenchError,
+    SwitchFailed,
+)
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.guest import Guest
 from pvebench.model.scenario import Machine
@@ -130,6 +137,19 @@ def test_a_launched_vm_is_awaited_and_a_silent_one_restarted(vm: RecordedVm) -> 
     assert (vm.seen(), vm.power) == (["await"], Power.BROKEN)
     vm.boot(MACHINE)
     assert vm.seen() == ["end", "configure", "start", "await"]
+
+
+def test_a_guest_of_another_system_that_never_answers_is_not_awaited_again(
+    vm: RecordedVm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = GuestSystem(
+        guest=lambda client, *_: client, min_memory=1, boot_seconds=1, if_silent="boot it by hand"
+    )
+    monkeypatch.setitem(GUEST_SYSTEMS._objects, "other", system)
+    vm.fault = "await", GuestTimeout("silent")
+    with pytest.raises(NeverBooted, match="silent") as caught:
+        vm.boot(replace(MACHINE, os="other"))
+    assert (caught.value.next_step, caught.value.retryable) == ("boot it by hand", False)
 
 
 def test_a_disk_is_replaced_while_the_vm_runs(vm: RecordedVm) -> None:

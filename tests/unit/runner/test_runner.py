@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.errors import GuestTimeout, SwitchFailed
+from pvebench.errors import GuestTimeout, NeverBooted, SwitchFailed
 from pvebench.model.disk import Cache
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import StorageFunctions, Traffic
@@ -174,6 +174,32 @@ def test_the_note_on_a_kept_volume_is_emptied_before_a_fill_that_fails(
     monkeypatch.setattr("pvebench.runner.prepare.fill_job", broken)
     assert here.run(here.cases[0]).outcome is Outcome.FAILED
     assert notes.told[-1] == ""
+
+
+def test_a_guest_that_never_boots_is_awaited_once_per_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = bench(tmp_path, SMALL)
+    first, second, *_ = here.cases
+    other = replace(
+        second, scenario=replace(second.scenario, machine=Machine(memory_bytes=MIB, cpus=2))
+    )
+    boots: list[Machine] = []
+
+    def boot(machine: Machine, cold: Plug | None = None) -> Guest:
+        boots.append(machine)
+        raise NeverBooted("no response")
+
+    monkeypatch.setattr(here.world, "boot", boot)
+    runs = [
+        here.runner.run(case, cycle=cycle, conduct=Conduct())
+        for case, cycle in ((first, "a"), (second, "a"), (other, "a"), (second, "b"))
+    ]
+    failed, skipped = Outcome.FAILED, Outcome.SKIPPED
+    assert [run.outcome for run in runs] == [failed, skipped, failed, failed]
+    assert runs[1].reason == "not run: its guest did not boot in this cycle: no response"
+    assert not any(run.retryable for run in runs)
+    assert len(boots) == 3
 
 
 def broken(*_: object, **__: object) -> None:

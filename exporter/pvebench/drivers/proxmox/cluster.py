@@ -26,7 +26,7 @@ from pvebench.drivers.proxmox.cluster_access import (
 from pvebench.drivers.proxmox.containers.container import KIND as CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
-from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
+from pvebench.drivers.proxmox.hypervisor import BOOT_SECONDS, ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuard
 from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
@@ -75,6 +75,8 @@ _POLL_SECONDS: Final = 0.3
 
 class ClusterEngine(Engine):
     """`drivers.driver.Engine` of a cluster."""
+
+    boot_limit = BOOT_SECONDS
 
     def sites(self, settings: ClusterSettings, place: DriverContext) -> list[Site]:
         """Return the nodes of the settings, without any request."""

@@ -51,7 +51,7 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import Case
 
-_BOOT_SECONDS: Final = 600.0
+BOOT_SECONDS: Final = 600.0
 _ALIVE_SECONDS: Final = 30.0
 """Time after a response of the guest in which a VM is used without a ping, seconds."""
 _SAME_MOMENT_SECONDS: Final = 0.1
@@ -175,7 +175,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         if "iothread" in warnings:
             # QEMU runs, but without the requested I/O thread; other warnings do not matter.
             raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
-        guest.wait(seconds=_BOOT_SECONDS)
+        guest.wait(seconds=BOOT_SECONDS)
         return guest
 
     @contextlib.contextmanager

@@ -345,6 +345,8 @@ INSTALL: Final = "apt-get install --no-install-recommends"
 class QemuEngine(Engine):
     """`drivers.driver.Engine` of driver `qemu`."""
 
+    boot_limit = BOOT_SECONDS
+
     def sites(self, settings: QemuSettings, place: DriverContext) -> list[Site]:
         image, accelerator = prepare(settings, place)
         storages = make_storages(settings, place)
