@@ -25,6 +25,7 @@ from pvebench.cli.options import (
     writing,
 )
 from pvebench.config import Pack, load_pack, shipped_packs
+from pvebench.config.document import read_document
 from pvebench.config.pack import pack_of_fio
 from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
@@ -98,7 +99,12 @@ def _files(directory: Path | None) -> list[Path]:
     """Return the files of a directory; without one, the file of each shipped name here."""
     if directory is None:
         return [pack_file(Path(name)) for name in shipped_packs()]
-    files = sorted(directory.glob("*.yaml"))
+    files = []
+    for path in sorted(directory.glob("*.yaml")):
+        if read_document(path).has(("pack",)):
+            files.append(path)
+        else:  # such as settings
+            click.echo(f"{path}: left out, it has no key 'pack'", err=True)
     if not files:
         message = "contains no packs (*.yaml); use another directory"
         raise ConfigError([Problem(str(directory), 0, 0, message)])
@@ -139,6 +145,7 @@ def _show(pack: Pack) -> None:
         "tier": pack.tier,
         "every": show_interval(pack.every_seconds),
         "volume": format_size(pack.volume_bytes),
+        "guest": f"{pack.machine.os}, {pack.machine.details}",
         **{name: ", ".join(map(str, values)) for name, values in pack.axes.items()},
         "workloads": ", ".join(workload.slug for workload in pack.workloads),
     }

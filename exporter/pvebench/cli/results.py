@@ -38,6 +38,7 @@ from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
+from pvebench.model.scenario import LINUX
 from pvebench.model.units import count_text
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store.live_results import LiveResults, View
@@ -295,8 +296,13 @@ def _points(view: View, key: str) -> bool:
 def _is(definition: Definition, name: str) -> bool:
     option, equals, value = name.partition("=")
     if equals:
-        return {**definition.labels, **definition.facts()}.get(option) == value
+        return _facts(definition).get(option) == value
     return any(fnmatchcase(label, name) for label in definition.labels.values())
+
+
+def _facts(definition: Definition) -> dict[str, str]:
+    """Return the labels and facts of a case; a definition names only other systems than Linux."""
+    return {"os": LINUX, **definition.labels, **definition.facts()}
 
 
 def _pairs(
@@ -304,7 +310,7 @@ def _pairs(
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys of two cases that differ only in options in which all of both sides differ."""
     facts = [
-        {key: {**case.labels, **case.facts(), "scenario": ""} for key, case in side.items()}
+        {key: {**_facts(case), "scenario": ""} for key, case in side.items()}
         for side in (first, second)
     ]
     names = sorted({name for side in facts for options in side.values() for name in options})

@@ -1,6 +1,7 @@
 """Packs: lists of cases to measure, one YAML file each.
 
-Only functions import the schema, which includes the options of all tools: few commands read a pack.
+Only `pack_model` imports the schema, which includes the options of all tools: few commands read a
+pack.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +33,15 @@ from pvebench.workloads.tool import ToolOptions
 
 if TYPE_CHECKING:
     from pvebench.config.pack_keys import OptionValue, PackFile
+
+
+@cache
+def pack_model() -> type[PackFile]:
+    """Return the schema of packs; its import takes long."""
+    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # see above
+
+    return PackFile
+
 
 # --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
@@ -169,11 +180,9 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     Raises:
         ConfigError: with all problems of the file.
     """
-    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # see above
-
     check_exists(path)
     document = read_document(path)
-    file = validate(document, PackFile)
+    file = validate(document, pack_model())
     guest = resolve_paths(file.guest, path.parent.absolute())
     factor = file.measure.scale * scale
     measure = file.measure
@@ -339,10 +348,8 @@ def _sections(jobs: Sequence[Mapping[str, str]], faults: dict[str, None]) -> dic
 
 def _check_fio(pack: Mapping[str, Any], faults: dict[str, None]) -> None:
     """Raise ConfigError for the faults, or without any for those of the pack."""
-    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # see above
-
     try:
-        PackFile.model_validate(pack)
+        pack_model().model_validate(pack)
     except ValidationError as error:
         faults = faults or dict.fromkeys(message_of(dict(fault)) for fault in error.errors())
     if faults:

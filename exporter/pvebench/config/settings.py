@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from pvebench.config.document import message_of, read_document, validate
-from pvebench.config.pack import find_pack
+from pvebench.config.pack import find_pack, pack_model
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
@@ -339,9 +339,7 @@ _KEYS: Final = "\nAttributes:\n"
 
 def schema_text(name: str) -> str:
     """Return the JSON schema `pack` or `settings` as text."""
-    from pvebench.config.pack_keys import PackFile  # noqa: PLC0415 # slow, see `config.pack`
-
-    model = PackFile if name == "pack" else Settings
+    model: type[BaseModel] = pack_model() if name == "pack" else Settings
     schema: dict[str, Any] = model.model_json_schema()
     schema["description"] = _description(model)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

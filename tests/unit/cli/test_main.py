@@ -24,15 +24,19 @@ from pvebench.cli.progress import Progress, conclude, result_text
 from pvebench.config.settings import schema_text
 from pvebench.drivers.linux.procfs import total_memory
 from pvebench.errors import CycleIncomplete
+from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.model.units import MIB
+from pvebench.model.scenario import Machine
+from pvebench.model.units import GIB, MIB
 from pvebench.model.workload import Direction
 from pvebench.service import publisher
 from pvebench.store.state import StateDirectory
 from testing.captured_logs import log_restored
 from testing.packs import QUICK, SMALL, write_pack
 from testing.prometheus import free_port
-from testing.stored_runs import run
+from testing.stored_runs import FIRST
+from testing.stored_runs import run as stored
+from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
 
@@ -142,6 +146,26 @@ def test_two_buses_are_compared_in_a_table_and_in_words(tmp_path: Path, capsys: 
     assert run_cli(["compare", "virtio", "virtio", *state]) == 5
     assert "compare two values of one option, such as cache=none" in capsys.readouterr().err
     assert run_cli(["compare", "virtio", "nvme", *state]) == 5
+
+
+def test_guests_of_two_systems_are_compared(tmp_path: Path, capsys: Captured) -> None:
+    scenario = replace(FIRST.scenario, disk=replace(FIRST.scenario.disk, cache=Cache.WRITEBACK))
+    other = replace(FIRST, scenario=scenario)
+    windows = Machine(memory_bytes=4 * GIB, cpus=2, os="windows", image="disk.qcow2")
+    with contextlib.closing(TemporaryStore(tmp_path / "pvebench.db")) as store:
+        store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
+        foreign = [
+            replace(case, scenario=replace(case.scenario, machine=windows))
+            for case in (FIRST, other)
+        ]
+        store.add_history(stored(0, case) for case in (FIRST, other, *foreign))
+    state = ["--state", str(tmp_path), "--format=json"]
+    assert run_cli(["compare", "os=linux", "os=windows", *state]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [[name.endswith(".os-windows") for name in row["scenarios"]] for row in rows] == [
+        [False, True]
+    ] * 2
+    assert len({row["scenarios"][0] for row in rows}) == 2
 
 
 def test_results_can_be_viewed_after_the_run_and_stay_as_they_are(
@@ -269,6 +293,24 @@ def test_packs_lists_what_is_there(capsys: Captured) -> None:
     found = [row["pack"] for row in json.loads(capsys.readouterr().out)]
     assert found == sorted(found)
     assert {"cache-matrix", "lab-all-options", "quick", "upgrade-watch"} <= set(found)
+
+
+def test_files_without_a_pack_beside_packs_are_named_and_left_out(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    write_pack(tmp_path, SMALL)
+    settings = tmp_path / "pvebench.yaml"
+    settings.write_text("driver: qemu\npacks: [pack]\n")
+    assert run_cli(["packs", str(tmp_path), "--format=json"]) == 0
+    output, messages = capsys.readouterr()
+    assert [row["file"] for row in json.loads(output)] == [str(tmp_path / "pack.yaml")]
+    assert messages == f"{settings}: left out, it has no key 'pack'\n"
+
+
+def test_a_pack_is_shown_with_its_guest(tmp_path: Path, capsys: Captured) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("axes:", "guest: {memory: 1G, cpus: 2}\naxes:"))
+    assert run_cli(["packs", "--show", str(pack)]) == 0
+    assert "  guest: linux, 1.0 GiB, 2 CPUs\n" in capsys.readouterr().out
 
 
 def test_an_empty_directory_of_packs_is_reported(tmp_path: Path, capsys: Captured) -> None:
@@ -417,7 +459,7 @@ def test_a_run_that_is_not_ok_shows_why_and_only_numbers_that_are_published(
 ) -> None:
     samples = (Sample("iops", Direction.READ, 900.0, Unit.IOPS),)
     reason = "" if outcome is Outcome.OK else "the reason"
-    ended = replace(run(0), samples=samples, outcome=outcome, reason=reason)
+    ended = replace(stored(0), samples=samples, outcome=outcome, reason=reason)
     assert result_text(ended) == text
 
 

@@ -384,11 +384,12 @@ def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("64M", "128M", "volume_bytes; use equal values or run one of the packs"),
+        ("64M", "128M", "volume.size; use equal values or run one of the packs"),
+        ("axes:", "guest: {memory: 2G, cpus: 2}\naxes:", "guest.memory, guest.cpus; use equal"),
         (
             "2s",
             "9s",
-            "runtime_seconds; use equal values, raise its version or run one of the packs",
+            "measure.runtime; use equal values, raise its version or run one of the packs",
         ),
     ],
 )
