@@ -40,6 +40,12 @@ REASONS = {
     ("pvebench/drivers/qemu/block_graph.py", "pvebench_lab/simulated/simulated_tools.py"): (
         "devices in QEMU; simulated speeds"
     ),
+    ("pvebench/drivers/qemu/block_graph.py", "pvebench/model/disk.py"): (
+        "devices in QEMU; traits of a bus"
+    ),
+    ("pvebench/model/disk.py", "pvebench_lab/simulated/simulated_tools.py"): (
+        "traits of a bus; simulated speeds"
+    ),
     (
         "pvebench_fleet/hub/rules.py",
         "pvebench_fleet/hub/store/site_transaction.py",
