@@ -41,9 +41,9 @@ from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
-from pvebench.store.instance_lock import holder_of
 from pvebench.store.journal import journal_details
 from pvebench.store.live_results import LiveResults
+from pvebench.store.state_directory import holder_of
 from pvebench.store.store import Store
 from testing.simulated_site import app_of
 from testing.simulations import simulate

@@ -28,7 +28,7 @@ from pvebench.errors import Interrupted
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench_lab.windows import WINDOWS, powershell
 from pvebench_lab.windows.windows_guest import WindowsGuest
 from testing.packs import write_pack

@@ -24,7 +24,7 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 from pvebench.runner.contents import Contents
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.workloads import Target
 from testing.packs import write_pack
 from testing.stores import TemporaryStore

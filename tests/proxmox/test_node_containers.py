@@ -47,7 +47,7 @@ from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeErro
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, container_archive
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from testing import standin_pct
 from testing.captured_logs import captured_logs

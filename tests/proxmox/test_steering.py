@@ -13,8 +13,7 @@ import pytest
 
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.store.instance_lock import holder_of
-from pvebench.store.state import StateDirectory, pause_reason_of
+from pvebench.store.state_directory import StateDirectory, holder_of, pause_reason_of
 from testing.packs import SMALL, write_pack
 from testing.prometheus import free_port
 from testing.stores import TemporaryStore

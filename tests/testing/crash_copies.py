@@ -20,7 +20,7 @@ from typing import Final
 
 from pvebench.errors import AlreadyRunning
 from pvebench.store.backups import copy_database
-from pvebench.store.instance_lock import recorded_holder
+from pvebench.store.state_directory import recorded_holder
 
 SECONDS: Final = 60
 

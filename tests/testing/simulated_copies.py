@@ -19,10 +19,9 @@ from unittest import mock
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, VolumeError
 from pvebench.model.volume import Identity
-from pvebench.store import instance_lock
+from pvebench.store import state_directory
 from pvebench.store.backups import copy_database
-from pvebench.store.instance_lock import recorded_holder, stop_holder
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory, recorded_holder, stop_holder
 from pvebench.store.store import Store
 from testing.faulty_node import Reality, undo_simulated
 from testing.simulated_rules import Broken
@@ -116,7 +115,7 @@ class Copies:
         recorded = lock.read_bytes()
         lock.write_bytes(f"{pid} host\n".encode())
         try:
-            with mock.patch.object(instance_lock.signal, "pidfd_send_signal", signaled):
+            with mock.patch.object(state_directory.signal, "pidfd_send_signal", signaled):
                 stop_holder(self.state)
         except AlreadyRunning:
             pass

@@ -34,7 +34,7 @@ from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
 from pvebench.store.live_results import LiveResults
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.cluster_crashes import play_cluster
@@ -131,7 +131,7 @@ def play(seed: int, directory: Path) -> Schedule:
         return uuid.UUID(int=names.getrandbits(128), version=4)
 
     try:
-        once = mock.patch("pvebench.store.instance_lock._LOCK_SECONDS", 0.0)
+        once = mock.patch("pvebench.store.state_directory._LOCK_SECONDS", 0.0)
         with mock.patch("uuid.uuid4", name), once, on_machine(home, "a"):
             story.play()
     finally:

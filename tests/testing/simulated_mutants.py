@@ -24,9 +24,9 @@ from pvebench.runner import runner as runner_module
 from pvebench.runner.runner import Runner
 from pvebench.scheduler import due_cases
 from pvebench.service.housekeeping import Reloader
-from pvebench.store import instance_lock
+from pvebench.store import state_directory
 from pvebench.store.live_results import LiveResults
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from testing import faulty_node, simulated_crashes
 from testing.faulty_node import FaultyHypervisor
 from testing.null_journal import NullJournal
@@ -247,7 +247,7 @@ def giving_up() -> AbstractContextManager[Any]:
 
 def copy_believed() -> AbstractContextManager[Any]:
     """An instance ID may be used twice."""
-    return mock.patch.object(instance_lock, "_hold_id", return_value=nullcontext())
+    return mock.patch.object(state_directory, "_hold_id", return_value=nullcontext())
 
 
 def machine_ignored() -> AbstractContextManager[Any]:
@@ -257,7 +257,7 @@ def machine_ignored() -> AbstractContextManager[Any]:
 
 def process_believed() -> AbstractContextManager[Any]:
     """The recorded process is believed to hold the lock."""
-    return mock.patch.object(instance_lock, "holds_lock", return_value=True)
+    return mock.patch.object(state_directory, "holds_lock", return_value=True)
 
 
 def device_believed() -> AbstractContextManager[Any]:

@@ -38,7 +38,7 @@ PROOFS: Final = {
     # what runs next to data of others
     "exporter/pvebench/files.py:remove_tree": "no link, no mount; callers prove the name",
     "exporter/pvebench/files.py:write_own": "a file's name with `.new`",
-    "exporter/pvebench/store/instance_lock.py:stop_holder": "`holds_lock`, through a pidfd",
+    "exporter/pvebench/store/state_directory.py:stop_holder": "`holds_lock`, through a pidfd",
     f"{LAB}/durability/qemu.py:QemuDurability._batch": "`QemuMachine.kill`, own volumes",
     f"{LAB}/durability/qemu.py:QemuDurability._use": "`QemuMachine.kill`",
     f"{DRIVERS}/qemu/machine.py:_end_process": "UUID and directory, by pidfd",
@@ -66,7 +66,7 @@ PROOFS: Final = {
     "exporter/pvebench/store/backups.py:back_up": "a backup's name in the folder of backups",
     "exporter/pvebench/store/backups.py:copy_database": "a copy's name with `.part`",
     "exporter/pvebench/store/engine.py:_remove": "a copy's name next to the locked database",
-    "exporter/pvebench/store/state.py:StateDirectory.resume": "a file of the state directory",
+    "exporter/pvebench/store/state_directory.py:StateDirectory.resume": "its pause file",
     f"{DRIVERS}/remote_commands.sh:drop": NO_WRITE,
     f"{DRIVERS}/remote_commands.sh:end": "`ours`: marker, owner, no link; one file system",
     f"{DRIVERS}/proxmox/node/node.sh:kill_vm": "marker, tag, command line, start time",

@@ -63,7 +63,7 @@ PLACES: Final = {
         drivers/qemu/disk_readback.py:opened_direct drivers/qemu/disk_readback.py:used_aio
         drivers/qemu/machine.py:_has_uuid
         drivers/storages/contract.py:machine_token drivers/storages/directory.py:size_at
-        files.py:mounts store/instance_lock.py:holds_lock web/server.py:socket_owner
+        files.py:mounts store/state_directory.py:holds_lock web/server.py:socket_owner
     """,
     SHIPPED: """
         cli/main.py:summary

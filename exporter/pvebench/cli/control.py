@@ -14,9 +14,8 @@ from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, DriverError, MachineError, NotOwned
 from pvebench.model.ports import REMAINS
 from pvebench.service.startup import locked_store
-from pvebench.store.instance_lock import holder_of, stop_holder
 from pvebench.store.journal import StoredJournal
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory, holder_of, stop_holder
 
 # --- `pvebench abort`: immediate stop and cleanup.
 

@@ -43,7 +43,7 @@ from pvebench.model.units import count_text
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.records import StoredRun
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import NOT_COUNTED, level_text, operation_lines
 from pvebench.verdicts.ranking import (

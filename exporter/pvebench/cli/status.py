@@ -20,9 +20,8 @@ from pvebench.errors import PipelineError, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.status import State
 from pvebench.model.units import count_text, show_bytes, show_seconds
-from pvebench.store.instance_lock import holder_of
 from pvebench.store.live_results import LiveResults
-from pvebench.store.state import pause_reason_of
+from pvebench.store.state_directory import holder_of, pause_reason_of
 from pvebench.verdicts.fastest_text import moment_text
 from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.ranking import shown_definitions

@@ -27,7 +27,7 @@ from pvebench.scheduler.plan import Assignment, boot_seconds
 from pvebench.service.selection import FittingCases, assignments, fitting, paced
 from pvebench.service.startup import locked_store, make_sites
 from pvebench.service.workers import handle_signals
-from pvebench.store.state import stored_at
+from pvebench.store.state_directory import stored_at
 from pvebench.web.tls_and_users import exposure, scheme_of
 
 ACCEPT: Final = (

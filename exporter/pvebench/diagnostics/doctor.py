@@ -41,8 +41,7 @@ from pvebench.plugins import Registry
 from pvebench.service.housekeeping import EVERY_SECONDS
 from pvebench.service.startup import CHECKED_BYTES
 from pvebench.store.backups import backups_of
-from pvebench.store.instance_lock import holder_of
-from pvebench.store.state import WEB_FILE, summarize_store
+from pvebench.store.state_directory import WEB_FILE, holder_of, summarize_store
 from pvebench.web.tls_and_users import scheme_of
 
 # --- The parts, which run in parallel.

@@ -18,7 +18,7 @@ from pvebench.notify.delivery import send
 from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.store.outbox import Message, ReceiverCounts
-from pvebench.store.state import stored_at, summarize_store
+from pvebench.store.state_directory import stored_at, summarize_store
 
 
 class Severity(StrEnum):

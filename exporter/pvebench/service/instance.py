@@ -31,7 +31,7 @@ from pvebench.service.selection import budgets_of, fitting, intervals_of
 from pvebench.service.startup import locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, WorkerPool, handle_signals
 from pvebench.store.live_results import LiveResults, PlannedCase
-from pvebench.store.state import WEB_FILE
+from pvebench.store.state_directory import WEB_FILE
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import cycle_end_lines
 

@@ -78,7 +78,7 @@ def _identities(settings: Settings) -> dict[str, dict[str, str]]:
     """Return node -> storage -> `Scenario.identity`, for storages with an accepted new device."""
     if not settings.database.exists():
         return {}
-    from pvebench.store.state import stored_at  # noqa: PLC0415 # slow import, unneeded for a first plan
+    from pvebench.store.state_directory import stored_at  # noqa: PLC0415 # slow import, unneeded for a first plan
 
     with stored_at(settings.database) as stored:
         nodes = settings.measured_nodes() if stored else ()
@@ -190,7 +190,7 @@ def paced(settings: Settings, assigned: Sequence[Assignment]) -> PacedPacks:
     per_run: dict[NodeStorage, float] = {}
     wear = dict(driver_of(settings.driver).wear(settings))
     if settings.database.exists():
-        from pvebench.store.state import stored_at  # noqa: PLC0415 # as above
+        from pvebench.store.state_directory import stored_at  # noqa: PLC0415 # as above
 
         with stored_at(settings.database) as stored:
             per_run, measured = stored.writes() if stored else ({}, {})

@@ -13,7 +13,7 @@ from pvebench.model.ports import Journal, Site
 from pvebench.model.units import MIB
 
 if TYPE_CHECKING:
-    from pvebench.store.state import StateDirectory
+    from pvebench.store.state_directory import StateDirectory
     from pvebench.store.store import Store
 
 CHECKED_BYTES: Final = 256 * MIB
@@ -26,7 +26,7 @@ def locked_store(
     settings: Settings, *, adopt: bool = False
 ) -> Iterator[tuple[StateDirectory, Store]]:
     """Lock the state directory for this process and open its database."""
-    from pvebench.store.state import StateDirectory  # noqa: PLC0415 # `plan` opens no store
+    from pvebench.store.state_directory import StateDirectory  # noqa: PLC0415 # `plan` opens no store
     from pvebench.store.store import Store  # noqa: PLC0415 # `plan` opens no store
 
     simulated = driver_of(settings.driver).simulated

@@ -27,7 +27,7 @@ from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnG
 from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
-from pvebench.store.state import StateDirectory, pause_reason_of
+from pvebench.store.state_directory import StateDirectory, pause_reason_of
 from pvebench.store.store import Store
 
 # --- Guards of a node's cases, from the settings.

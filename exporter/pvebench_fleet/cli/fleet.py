@@ -15,7 +15,7 @@ from pvebench.config import Settings
 from pvebench.diagnostics.outgoing import Observation, Severity
 from pvebench.errors import MachineError
 from pvebench.model.units import count_text, show_seconds
-from pvebench.store.state import StateDirectory, engine_at, summarize_store
+from pvebench.store.state_directory import StateDirectory, engine_at, summarize_store
 from pvebench_fleet.fleet_log import CONNECTED, IDLE_SECONDS, SOUND, FleetLog, FleetState
 
 

@@ -20,7 +20,7 @@ from pvebench.cli.options import (
 )
 from pvebench.cli.selection import results_of
 from pvebench.model.units import count_text
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.imported import add_imported

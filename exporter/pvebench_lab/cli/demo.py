@@ -42,7 +42,7 @@ from pvebench.scheduler.worker import Worker
 from pvebench.service.instance import planned_cases
 from pvebench.service.publisher import show_stored
 from pvebench.store.live_results import LiveResults
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts

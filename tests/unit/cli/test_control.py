@@ -10,8 +10,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.drivers.storages import contract
-from pvebench.store import instance_lock
-from pvebench.store.state import StateDirectory
+from pvebench.store import state_directory
+from pvebench.store.state_directory import StateDirectory
 from testing.stores import TemporaryStore
 
 
@@ -52,7 +52,7 @@ def test_abort_of_a_holder_that_is_not_proved_exits_with_4(
     state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StateDirectory(state, exclusive=True):
-        monkeypatch.setattr(instance_lock, "holds_lock", lambda *_: False)
+        monkeypatch.setattr(state_directory, "holds_lock", lambda *_: False)
         assert command(state, "abort") == 4
     assert f"process {os.getpid()} on {socket.gethostname()} not stopped" in capsys.readouterr().err
 

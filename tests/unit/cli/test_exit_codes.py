@@ -16,7 +16,7 @@ from pvebench.cli.main import cli, run_cli
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.model.guest import Completed
 from pvebench.model.run import Outcome
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedGuest
 from testing.packs import ROOT, SMALL, write_pack
 from testing.prometheus import free_port

@@ -30,7 +30,7 @@ from pvebench.model.scenario import Machine
 from pvebench.model.units import GIB, MIB
 from pvebench.model.workload import Direction
 from pvebench.service import publisher
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from testing.captured_logs import log_restored
 from testing.packs import QUICK, SMALL, write_pack
 from testing.prometheus import free_port

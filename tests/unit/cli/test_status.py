@@ -10,7 +10,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.units import show_bytes
-from pvebench.store.state import WEB_FILE, StateDirectory
+from pvebench.store.state_directory import WEB_FILE, StateDirectory
 from testing.http_client import get
 from testing.packs import QUICK
 from testing.simulated_site import app_of, served

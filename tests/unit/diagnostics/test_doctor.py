@@ -22,7 +22,7 @@ from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.errors import PipelineError
 from pvebench.store.outbox import Message
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet.fleet_log import IDLE_SECONDS, FleetLog
 from pvebench_lab.simulated import simulated_hypervisor

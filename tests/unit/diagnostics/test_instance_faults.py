@@ -26,7 +26,7 @@ from pvebench.notify.sender import NotificationSender
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.service.publisher import page_of
 from pvebench.store.outbox import Message
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet.connection import _send_all
 from pvebench_fleet.fleet_log import FleetLog

@@ -38,7 +38,7 @@ from pvebench.runner.window import (
     network_samples,
     window_samples,
 )
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench.workloads import TOOLS, Parsed, Target
 from pvebench.workloads.fio import Fio

@@ -25,7 +25,7 @@ from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
-from pvebench.store.state import StateDirectory, pause_reason_of, stored_at
+from pvebench.store.state_directory import StateDirectory, pause_reason_of, stored_at
 from pvebench.store.store import Store
 from testing.captured_logs import captured_logs
 from testing.families import families_of

@@ -15,8 +15,7 @@ from pathlib import Path
 import pvebench
 from pvebench.service import workers
 from pvebench.service.workers import handle_signals
-from pvebench.store.instance_lock import holder_of
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory, holder_of
 from testing.packs import QUICK
 
 PACKAGE = Path(pvebench.__file__).parent

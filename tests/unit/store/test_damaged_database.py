@@ -25,9 +25,8 @@ from pvebench.config import Settings
 from pvebench.errors import AlreadyRunning, StoreError, StoreLost
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.backups import backups_of, copy_database
-from pvebench.store.instance_lock import holder_of
 from pvebench.store.live_results import LiveResults
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory, holder_of
 from pvebench.store.store import Store
 from testing.prometheus import free_port
 from testing.simulations import simulate

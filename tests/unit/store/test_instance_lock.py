@@ -19,15 +19,14 @@ import pytest
 from pvebench.drivers.storages import contract
 from pvebench.errors import AlreadyRunning, NotWritable
 from pvebench.store.backups import restore
-from pvebench.store.instance_lock import holder_of, stop_holder
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory, holder_of, stop_holder
 from testing.captured_logs import captured_logs
 from testing.stores import TemporaryStore
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 with StateDirectory(Path(sys.argv[1]), exclusive=True):
     print("held", flush=True)
     time.sleep(600)

@@ -19,7 +19,7 @@ from pvebench.drivers.storages.contract import bound_id, instance_id
 from pvebench.errors import NotWritable, PvebenchError
 from pvebench.store.backups import copy_database
 from pvebench.store.engine import open_engine
-from pvebench.store.state import StateDirectory, pause_reason_of, summarize_store
+from pvebench.store.state_directory import StateDirectory, pause_reason_of, summarize_store
 
 Make = Callable[[Path], None]
 MAKE: dict[str, Make] = {

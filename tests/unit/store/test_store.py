@@ -25,8 +25,7 @@ from pvebench.errors import (
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store.instance_lock import holder_of
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory, holder_of
 from pvebench.store.store import Store
 from pvebench.store.tables import HEAD
 from pvebench.store.writing import ReplacedRun

@@ -21,7 +21,7 @@ from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults
-from pvebench.store.state import StateDirectory
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.mounted_storage import MountedStorage
