@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.api.privileges import (
     vm_privileges,
 )
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
-from pvebench.metrics.live import collect_api
+from pvebench.metrics.exposition import collect_api
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.ports import Traffic
 from testing.families import families_of

@@ -15,7 +15,7 @@ import pytest
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.api.tasks import KEPT_TASKS, share_of_log
 from pvebench.errors import SwitchFailed
-from pvebench.metrics.live import collect_api
+from pvebench.metrics.exposition import collect_api
 from pvebench.metrics.sample_lines import Families
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Traffic

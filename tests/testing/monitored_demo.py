@@ -7,8 +7,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pvebench.metrics.exposition import Page
-from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
+from pvebench.metrics.exposition import (
+    Page,
+    collect_build,
+    collect_config,
+    collect_database,
+    collect_scheduler,
+)
 from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus

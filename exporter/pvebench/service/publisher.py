@@ -15,8 +15,8 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
-from pvebench.metrics.exposition import Page
-from pvebench.metrics.live import (
+from pvebench.metrics.exposition import (
+    Page,
     collect_address,
     collect_api,
     collect_build,

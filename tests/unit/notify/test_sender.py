@@ -20,7 +20,7 @@ from pvebench.config import Settings, load_settings
 from pvebench.config.settings import NotifySettings
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import ConfigError, StoreError
-from pvebench.metrics.live import collect_notified
+from pvebench.metrics.exposition import collect_notified
 from pvebench.metrics.sample_lines import Families
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NodeActivity

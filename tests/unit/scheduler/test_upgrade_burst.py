@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pvebench.config import load_pack
 from pvebench.metrics.collectors import collect_environments
-from pvebench.metrics.live import collect_scheduler
+from pvebench.metrics.exposition import collect_scheduler
 from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase

@@ -15,7 +15,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
-from pvebench.metrics.live import collect_config
+from pvebench.metrics.exposition import collect_config
 from pvebench.metrics.sample_lines import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.selection import assignments
