@@ -15,8 +15,7 @@ from pvebench.drivers import engine_of
 from pvebench.drivers.qemu import machine
 from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment
-from pvebench.service.selection import assignments
-from pvebench.service.startup import locked_store, make_sites
+from pvebench.service.startup import assignments, locked_store, make_sites
 from pvebench.store.store import Store
 
 

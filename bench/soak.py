@@ -37,7 +37,7 @@ from pvebench.errors import Interrupted
 from pvebench.log import log
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
-from pvebench.service.selection import assignments
+from pvebench.service.startup import assignments
 from pvebench_lab.simulated import simulated_hypervisor
 
 ROUND_SECONDS = 2.0

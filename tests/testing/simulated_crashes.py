@@ -32,7 +32,7 @@ from pvebench.model.workload import Case
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, Reloader
-from pvebench.service.selection import assignments
+from pvebench.service.startup import assignments
 from pvebench.store.live_results import LiveResults
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store

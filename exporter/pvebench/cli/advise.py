@@ -33,7 +33,7 @@ from pvebench.drivers import driver_of, engine_of
 from pvebench.errors import ConfigError
 from pvebench.model.units import count_text, show_bytes
 from pvebench.scheduler.plan import expand, make_plan
-from pvebench.service.selection import budgets_of
+from pvebench.service.startup import budgets_of
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
 from pvebench.verdicts.ranking import LEAST_RUNS

@@ -37,7 +37,7 @@ from pvebench.model.units import DAY, count_text, show_bytes
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
-from pvebench.service.selection import assignments
+from pvebench.service.startup import assignments
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.overall_state import headline

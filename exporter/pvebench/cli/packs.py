@@ -35,7 +35,7 @@ from pvebench.model.units import count_text, format_size, show_bytes, show_inter
 from pvebench.model.write_cost import AT_MOST, cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled
-from pvebench.service.selection import FittingCases, assignments, fitting, paced
+from pvebench.service.startup import FittingCases, assignments, fitting, paced
 
 # --- `pvebench schema`: JSON schemas of packs and settings, for editors.
 

@@ -30,7 +30,7 @@ from pvebench.model.units import show_latency, show_rate, show_seconds
 from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
-from pvebench.service.selection import assignments
+from pvebench.service.startup import assignments
 from pvebench.store.records import StoredRun
 
 # --- Progress: a live bar on a terminal, plain lines elsewhere.

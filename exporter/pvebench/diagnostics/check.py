@@ -24,8 +24,14 @@ from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
 from pvebench.scheduler.guards import GuardChain
 from pvebench.scheduler.plan import Assignment, boot_seconds
-from pvebench.service.selection import FittingCases, assignments, fitting, paced
-from pvebench.service.startup import locked_store, make_sites
+from pvebench.service.startup import (
+    FittingCases,
+    assignments,
+    fitting,
+    locked_store,
+    make_sites,
+    paced,
+)
 from pvebench.service.workers import handle_signals
 from pvebench.store.state_directory import stored_at
 from pvebench.web.tls_and_users import exposure, scheme_of

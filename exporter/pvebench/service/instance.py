@@ -27,8 +27,7 @@ from pvebench.scheduler.pacing import pace
 from pvebench.scheduler.plan import Assignment
 from pvebench.scheduler.worker import Worker
 from pvebench.service.housekeeping import Configuration, DatabaseMaintenance, Reloader
-from pvebench.service.selection import budgets_of, fitting, intervals_of
-from pvebench.service.startup import locked_store, make_sites
+from pvebench.service.startup import budgets_of, fitting, intervals_of, locked_store, make_sites
 from pvebench.service.workers import GuardFactory, Supervisor, WorkerPool, handle_signals
 from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.state_directory import WEB_FILE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_settings
-from pvebench.service.selection import assignments
+from pvebench.service.startup import assignments
 from testing.packs import ROOT
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))

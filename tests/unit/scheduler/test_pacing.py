@@ -22,7 +22,7 @@ from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budg
 from pvebench.scheduler.guards import BudgetGuard
 from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan
-from pvebench.service.selection import budgets_of
+from pvebench.service.startup import budgets_of
 from pvebench.store.store import Store
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing import simulations

@@ -18,7 +18,7 @@ from pvebench.config import load_settings
 from pvebench.metrics.exposition import collect_config
 from pvebench.metrics.sample_lines import Families
 from pvebench.service.housekeeping import Configuration, Reloader
-from pvebench.service.selection import assignments
+from pvebench.service.startup import assignments
 from testing import http_client
 from testing.families import families_of
 from testing.packs import SMALL, write_pack

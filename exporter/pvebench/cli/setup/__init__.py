@@ -27,7 +27,7 @@ from pvebench.files import mounts
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
-from pvebench.service.selection import assignments, intervals_of, paced
+from pvebench.service.startup import assignments, intervals_of, paced
 from pvebench.verdicts.fastest_text import LEAST_JUDGED
 from pvebench.verdicts.ranking import LEAST_RUNS
 
