@@ -30,9 +30,9 @@ from pvebench.drivers.storages.directory import (
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.drivers.storages.server_link import LinkSettings, ServerLink, ServerSettings
-from pvebench.model import audit, figures, ports, rules, space, units
 from pvebench.model import disk as disks
 from pvebench.model import environment as environments
+from pvebench.model import figures, ports, rules, space, units
 from pvebench.model import reference_series as references
 from pvebench.model import run as runs
 from pvebench.model import scenario as scenarios
@@ -45,7 +45,7 @@ __all__ = ["MARK", "DirectorySettings", "DirectoryStorage", "Estimate", "Job", "
 __all__ += ["LinkSettings", "Node", "Parsed", "PathSettings", "PooledStorage", "ServerLink"]
 __all__ += ["ServerSettings", "SnapshotStorage", "Storage", "StorageContext"]
 __all__ += ["StorageSettings", "Target", "Tool", "ToolOptions", "Undo"]
-__all__ += ["audit", "create_image", "disks", "drivers", "drop_page_cache", "environments"]
+__all__ += ["create_image", "disks", "drivers", "drop_page_cache", "environments"]
 __all__ += ["errors", "fields", "figures", "identify_directory", "ports", "references"]
 __all__ += ["rules", "run_program", "runs", "scenarios", "space", "units", "vm_lifecycle"]
 __all__ += ["volumes", "wear", "workloads"]

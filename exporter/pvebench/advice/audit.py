@@ -18,8 +18,8 @@ from pvebench.advice.vm_findings import (
     vm_findings,
 )
 from pvebench.analysis.difference import JointDifference
+from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.drivers.proxmox.vm.drive import SLOT, is_on, kind_of, parse_drive
-from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.definition import configuration_text
 from pvebench.model.units import count_text
 from pvebench.sanitize import one_line

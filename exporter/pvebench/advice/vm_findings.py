@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.drivers.proxmox.vm.drive import (
     DIRECT,
     OTHER_VOLUMES,
@@ -20,7 +21,6 @@ from pvebench.drivers.proxmox.vm.drive import (
     parse_drive,
     test_slots,
 )
-from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.disk import BUSES
 
 REPORTED: Final = ("bus", "format", "cache", "aio", "iothread", "discard", "scsihw")

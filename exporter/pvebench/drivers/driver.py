@@ -21,13 +21,57 @@ from pvebench.fields import FilePath, Slug, Strict, WriteBudget
 from pvebench.files import RUNTIME
 from pvebench.guest.build import build_image, needs_build
 from pvebench.guest.image import GuestImage, default_directory, load_image
-from pvebench.model.audit import AuditedCluster
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.space import Space
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 from pvebench.model.write_cost import Wear, default_budget
+
+# --- Answer of `Engine.read_vms`: VMs and storages of a cluster.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedVm:
+    """A VM.
+
+    Attributes:
+        config: key -> current value.
+        pending: key -> value that waits for a cold start; empty: it is removed.
+    """
+
+    node: str
+    vmid: int
+    name: str
+    config: Mapping[str, str]
+    pending: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedCluster:
+    """What the token may see.
+
+    Attributes:
+        storages: ID -> its options; `type` is always there. Empty: they could not be read.
+        names: ID of a storage -> its names in packs.
+        unread: what could not be read, with the reason.
+    """
+
+    vms: tuple[AuditedVm, ...]
+    storages: Mapping[str, Mapping[str, str]]
+    names: Mapping[str, tuple[str, ...]]
+    unread: tuple[str, ...] = ()
+
+    def absence(self, storage: str, node: str) -> str:
+        """Return why the VMs of a node cannot use a storage; empty: they can."""
+        row = self.storages.get(storage)
+        if row is None:
+            return "does not exist, or the token cannot see it" if self.storages else ""
+        if row.get("disable") == "1":
+            return "is disabled"
+        nodes = row.get("nodes", node).replace(" ", "").split(",")
+        return "" if node in nodes else f"is not available on node {node}"
+
 
 Finding = tuple[str, bool | None, str]
 """Name of a check, whether it passed (None: unknown), and its result."""

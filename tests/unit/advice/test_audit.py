@@ -14,7 +14,7 @@ from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import ids_text
 from pvebench.advice.vm_findings import vm_findings
-from pvebench.model.audit import AuditedCluster, AuditedVm
+from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.store.live_results import View
 from pvebench.verdicts.ranking import EMULATED, LEAST_RUNS
 from testing.simulated_results import case, trend, view_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from pvebench.advice.audit import audit
+from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, drive_text, read_back
-from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, ScsiHw
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB

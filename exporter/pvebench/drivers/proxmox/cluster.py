@@ -10,7 +10,15 @@ from typing import Any, Final
 
 from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import DriverContext, Engine, Finding, attempt, guest_image
+from pvebench.drivers.driver import (
+    AuditedCluster,
+    AuditedVm,
+    DriverContext,
+    Engine,
+    Finding,
+    attempt,
+    guest_image,
+)
 from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api
 from pvebench.drivers.proxmox.api.faults import INIT, readable
@@ -51,7 +59,6 @@ from pvebench.errors import AccessDenied, DriverError, PvebenchError, ServerGone
 from pvebench.guest.build import needs_build
 from pvebench.guest.image import GuestImage, load_image
 from pvebench.log import log
-from pvebench.model.audit import AuditedCluster, AuditedVm
 from pvebench.model.disk import Bus
 from pvebench.model.ports import (
     Clock,
