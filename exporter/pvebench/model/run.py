@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -65,9 +65,9 @@ class Sample:
     part: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Run:
-    """Finished execution of one case.
+    """Execution of one case. The runner fills it step by step; nothing changes it afterwards.
 
     Attributes:
         uid: unique, assigned before the run starts.
@@ -87,10 +87,10 @@ class Run:
     cycle: str
     started: datetime
     finished: datetime
-    outcome: Outcome
+    outcome: Outcome = Outcome.OK
     reason: str = ""
     samples: tuple[Sample, ...] = ()
-    evidence: Mapping[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
     written_bytes: int = 0
     copies: Mapping[str, int] = field(default_factory=dict)
     retryable: bool = False
@@ -100,6 +100,19 @@ class Run:
     def duration_seconds(self) -> float:
         """Wall time of the run, switching and settling included."""
         return (self.finished - self.started).total_seconds()
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Add samples."""
+        self.samples = (*self.samples, *samples)
+
+    def demote(self, outcome: Outcome, reason: str) -> None:
+        """Lower a successful outcome; keep the first reason, unless the new one is a failure."""
+        if self.outcome is Outcome.OK or (self.outcome.good and not outcome.good):
+            self.outcome, self.reason = outcome, reason
+
+    def fail(self, outcome: Outcome, reason: str) -> None:
+        """Set a failed outcome and its reason; drop the samples, which do not count."""
+        self.outcome, self.reason, self.samples = outcome, reason, ()
 
 
 # --- latency buckets, the same for every case and node, so that they can be added

@@ -19,8 +19,8 @@ from pvebench.model.consistency import (
 from pvebench.model.figure import Figure, Values
 from pvebench.model.figures import DEVICE_SHARE, FLUSH_SHARE, GUEST_TO_HOST, NETWORK_SHARE
 from pvebench.model.run import Sample
-from pvebench.model.workload import Case, Caveat, Direction
-from pvebench.workloads import TOOLS
+from pvebench.model.workload import Case, Caveat, Conduct, Direction
+from pvebench.workloads import TOOLS, Parsed
 from pvebench.workloads.fio_job import writes_once
 
 HostRates = Mapping[Direction, float]
@@ -384,3 +384,27 @@ def _cpu(case: Case, values: Values, circumstances: Circumstances) -> list[Impla
 
 def _if(failed: bool, check: PlausibilityCheck, text: str) -> list[Implausibility]:
     return [Implausibility(check, text)] * failed
+
+
+# --- Noise.
+
+_VARIATIONS: Final = (figures.IOPS_VARIATION.name, figures.VMS_VARIATION.name)
+NOISY_INTERVALS: Final = 5
+"""Minimum number of intervals for the outcome `noisy`."""
+
+
+def noise_reason(samples: Iterable[Sample], conduct: Conduct, parsed: Parsed) -> str:
+    """Return why a run is noisy: the intervals of it, or of one VM, differ; empty: it is not."""
+    enough = all(len(values) >= NOISY_INTERVALS for values in parsed.intervals.values())
+    worst = max((s.value for s in samples if s.metric in _VARIATIONS), default=0.0)
+    if not enough or worst <= conduct.noisy_ratio:
+        return ""
+    variation = f"interval variation {_over(worst, conduct.noisy_ratio)}"
+    return f"{variation}; raise `runtime`, or reduce other load"
+
+
+def _over(value: float, limit: float) -> str:
+    """Return `52% exceeds 50%`, with decimals where both would look alike."""
+    pairs = [(f"{value:.{digits}%}", f"{limit:.{digits}%}") for digits in range(4)]
+    shown, most = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
+    return f"{shown} exceeds {most}"

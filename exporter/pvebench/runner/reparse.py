@@ -30,7 +30,7 @@ from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Layout, Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.plausibility import Circumstances, check_run
-from pvebench.runner.result import slopes
+from pvebench.runner.steady import slopes
 from pvebench.store.live_results import HOST_RUN_AGE
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store

@@ -21,6 +21,7 @@ from pvebench.errors import (
     ToolStuck,
 )
 from pvebench.log import log
+from pvebench.model.environment import Environment
 from pvebench.model.figures import BOOT_TIME, FAULT_TIME
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample
@@ -31,10 +32,15 @@ from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.companions import Companions, Team, of_all, with_bins
 from pvebench.runner.measure import Invalid, Measured, check_identity, run_job
 from pvebench.runner.operation_watch import Watch
-from pvebench.runner.plausibility import Circumstances, HostRates, check_run, in_flight
+from pvebench.runner.plausibility import (
+    Circumstances,
+    HostRates,
+    check_run,
+    in_flight,
+    noise_reason,
+)
 from pvebench.runner.prepare import Evidence, Ready, Setup
-from pvebench.runner.result import Result, slopes
-from pvebench.runner.steady import settle
+from pvebench.runner.steady import settle, slopes
 from pvebench.runner.window import Window, condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed
 
@@ -129,79 +135,79 @@ class Runner:
             reason = f"not run: its guest did not boot in this cycle: {why}"
             return self.skip(case, cycle=cycle, reason=reason)
         begun = self._site.clock.monotonic()
-        result = self._execute(case, conduct)
+        run = self._begun(case, cycle)
+        self._execute(run, conduct)
         if case.workload.during:
-            self._end_operation(result)
+            self._end_operation(run)
         # The wall clock may be set during the run, as soon after boot: the later reading counts.
         lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
-        return self._ended(case, cycle, result, lasted)
+        return self._ended(run, lasted)
 
     def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
         """Return a skipped run of `case` with the reason."""
-        return self._ended(case, cycle, Result(Outcome.SKIPPED, reason), timedelta())
+        run = self._begun(case, cycle)
+        run.fail(Outcome.SKIPPED, reason)
+        return self._ended(run, timedelta())
 
-    def _ended(self, case: Case, cycle: str, result: Result, lasted: timedelta) -> Run:
-        """Return a run that ends now."""
-        finished = self._site.clock.now()
+    def _begun(self, case: Case, cycle: str) -> Run:
+        now, unknown = self._site.clock.now(), Environment(node=case.scenario.node, facts={})
         return Run(
             uid=uuid.uuid4().hex,
             case=case,
-            environment=self._setup.environment or self._site.hypervisor.host_environment(),
+            environment=unknown,
             cycle=cycle,
-            started=finished - lasted,
-            finished=finished,
-            outcome=result.outcome,
-            reason=result.reason,
-            samples=tuple(result.samples),
-            evidence=dict(result.evidence),
-            written_bytes=result.written_bytes,
-            retryable=result.retryable,
+            started=now,
+            finished=now,
         )
 
-    def _end_operation(self, result: Result) -> None:
+    def _ended(self, run: Run, lasted: timedelta) -> Run:
+        run.environment = self._setup.environment or self._site.hypervisor.host_environment()
+        run.finished = self._site.clock.now()
+        run.started = run.finished - lasted
+        return run
+
+    def _end_operation(self, run: Run) -> None:
         """Detach the disk, so that backups and copies of it end with its run."""
         self._setup.mark_unverified()
-        locked = result.outcome is Outcome.SKIPPED and result.retryable
+        locked = run.outcome is Outcome.SKIPPED and run.retryable
         if not locked:
             self._setup.release()
 
-    def _execute(self, case: Case, conduct: Conduct) -> Result:
-        """Measure `case`; return the result, also of a failure. Raises Interrupted."""
-        result = Result()
+    def _execute(self, run: Run, conduct: Conduct) -> None:
+        """Measure the case of a run; each error is its outcome. Raises Interrupted."""
         try:
             try:
-                self._measure(case, conduct, result)
+                self._measure(run, conduct)
             finally:
-                result.written_bytes = self._count_written(case)
-                if case.workload.further_vms:
-                    result.written_bytes += self._companions.end()
+                run.written_bytes = self._count_written(run.case)
+                if run.case.workload.further_vms:
+                    run.written_bytes += self._companions.end()
         except Interrupted:
             raise
         except Invalid as error:
-            result.fail(Outcome.INVALID, str(error))
+            run.fail(Outcome.INVALID, str(error))
         except PvebenchError as error:
             # Nothing was done then. A lock of the VM ends without action, a full storage does not.
             skipped = isinstance(error, NoSpace | Busy)
-            result.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
-            result.retryable = error.retryable
+            run.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
+            run.retryable = error.retryable
             if isinstance(error, NeverBooted):
                 self._unbooted[case.scenario.machine] = error.reason
-            result.evidence.update(_error_evidence(error))
+            run.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError) and not skipped:
                 self._setup.mark_unverified()
         except OSError as error:
             # A failing disk under the volume is a result, not a reason to end the service.
-            result.fail(Outcome.FAILED, f"{type(error).__name__}: {error}")
-            result.evidence["error"] = result.reason
+            run.fail(Outcome.FAILED, f"{type(error).__name__}: {error}")
+            run.evidence["error"] = run.reason
             self._setup.mark_unverified()
         except Exception as error:
             # Unexpected errors, such as unforeseen output, fail only this case. The traceback is
             # kept for the fix.
-            log.exception("run failed with an internal error", case=case.slug)
-            result.fail(Outcome.FAILED, f"internal error: {type(error).__name__}")
-            result.evidence["error"] = traceback.format_exc()
+            log.exception("run failed with an internal error", case=run.case.slug)
+            run.fail(Outcome.FAILED, f"internal error: {type(error).__name__}")
+            run.evidence["error"] = traceback.format_exc()
             self._setup.mark_unverified()
-        return result
 
     def renew(self) -> None:
         """End the VM, so that the next run uses the software installed by then.
@@ -238,34 +244,41 @@ class Runner:
         finally:
             self._setup.close()
 
-    def _measure(self, case: Case, conduct: Conduct, result: Result) -> None:
+    def _measure(self, run: Run, conduct: Conduct) -> None:
+        case = run.case
+
         def report(phase: Phase, seconds: float = 0.0) -> None:
             self._report(case, phase, seconds)
 
         tool = TOOLS[case.workload.tool]
-        self._check_storage(case, result.evidence)  # before anything is written to it
+        self._check_storage(case, run.evidence)  # before anything is written to it
         first = case.workload.first_touch
         ready = self._setup.ready(
-            case.scenario, report, result.evidence, fresh=tool.fresh_boot, first=first
+            case.scenario, report, run.evidence, fresh=tool.fresh_boot, first=first
         )
         team = self._companions.gather(case, report)
         report(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
-        result.filled = self._setup.filled(ready)
+        filled = self._setup.filled(ready)
         if case.workload.spoils or (first and Direction.WRITE in case.workload.directions):
             self._setup.discard_content(ready.volume)
         if case.workload.steady is not None:
-            self._check_cache(ready.volume, result.evidence)
+            self._check_cache(ready.volume, run.evidence)
             report(Phase.SETTLE, case.workload.steady.limit_seconds)
             rule = case.workload.steady
             settled = settle(self._site, ready.guest, case.workload, ready.target, rule)
-            result.settled(settled)
+            run.add(settled.samples())
+            run.evidence["steady_rates"] = "\n".join(f"{rate:.1f}" for rate in settled.rates)
+            if not settled.steady:
+                run.demote(Outcome.NOT_STEADY, settled.reason())
         if ready.boot_seconds:
-            result.samples.append(BOOT_TIME.sample(ready.boot_seconds))
-        self._check_storage(case, result.evidence)  # the preparation may have taken hours
-        parsed = self._run_workload(case, ready, result, team)
-        if not (case.workload.parameters.get("fault") or case.workload.during):  # uneven on purpose
-            result.check_noise(conduct, parsed)
+            run.add([BOOT_TIME.sample(ready.boot_seconds)])
+        self._check_storage(case, run.evidence)  # the preparation may have taken hours
+        parsed, measured = self._run_workload(run, ready, team)
+        self._judge(run, ready, measured, filled=filled)
+        uneven = case.workload.parameters.get("fault") or case.workload.during  # on purpose
+        if not uneven and (reason := noise_reason(run.samples, conduct, parsed)):
+            run.demote(Outcome.NOISY, reason)
 
     def _check_storage(self, case: Case, evidence: Evidence) -> None:
         if self._identities is not None:
@@ -283,15 +296,15 @@ class Runner:
                 "another process probably uses the volume, or it is on a tmpfs"
             )
 
-    def _run_workload(self, case: Case, ready: Ready, result: Result, team: Team | None) -> Parsed:
-        case = with_bins(case)
+    def _run_workload(self, run: Run, ready: Ready, team: Team | None) -> tuple[Parsed, Measured]:
+        case = with_bins(run.case)
         workload, tool = case.workload, TOOLS[case.workload.tool]
         network = self._site.storages.networks.get(case.scenario.storage)
-        result.samples += network_samples(network if workload.directions else None)
+        run.add(network_samples(network if workload.directions else None))
         job = tool.job(workload, ready.target)
-        result.evidence["command"] = " ".join(job.argv)
+        run.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
-            result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
+            run.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
         disturbance, watch = Disturbance(self._site, case), Watch(self._site, case, team)
         everyone = team
         team = team if workload.vms > 1 else None
@@ -314,47 +327,45 @@ class Runner:
                 uncached=job.moves_data and Caveat.CACHE not in workload.caveats,
             ),
             report=lambda phase, seconds: self._report(case, phase, seconds),
-            prepared=lambda: self._check_cache(ready.volume, result.evidence, everyone),
+            prepared=lambda: self._check_cache(ready.volume, run.evidence, everyone),
         )
         watch.close()
         if team:
             (output, logs), together = team.merged(case, (measured.output, measured.logs))
             measured = dataclasses.replace(measured, output=output, logs=logs)
-            result.samples += together
-        result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
+            run.add(together)
+        run.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = tool.parse(workload, measured.output, measured.logs)
-        result.samples += disturbance.samples()
+        run.add(disturbance.samples())
         figures, effects = watch.samples()
-        result.samples += figures
-        result.evidence.update(watch.evidence)
+        run.add(figures)
+        run.evidence.update(watch.evidence)
         uncounted = (UNCOUNTED,) * (measured.end.block is None)
         if notes := (*measured.notes, *uncounted, *parsed.notes, *disturbance.notes, *effects):
-            result.evidence["notes"] = "\n".join(notes)
-        result.samples += [*parsed.samples, *measured.activity.samples()]
-        result.samples += slopes(parsed)
+            run.evidence["notes"] = "\n".join(notes)
+        run.add([*parsed.samples, *measured.activity.samples(), *slopes(parsed)])
         if workload.runtime_seconds or not job.timed:
             window = window_samples(measured.start, measured.end)
             window = of_all(window) if team else window
             in_vm = case.scenario.disk.in_vm  # without a VM there are no QEMU counters
-            result.samples += [s for s in window if in_vm or not s.metric.startswith("qemu_")]
+            run.add(s for s in window if in_vm or not s.metric.startswith("qemu_"))
         known = self._site.storages.seen.get(case.scenario.storage, {})
         conditions = {**known, **ready.attachment.conditions, **measured.end.host.conditions}
-        result.samples += condition_samples(case, conditions, local=ready.volume.local)
-        self._judge(case, ready, measured, result)
-        return parsed
+        run.add(condition_samples(case, conditions, local=ready.volume.local))
+        return parsed, measured
 
-    def _judge(self, case: Case, ready: Ready, measured: Measured, result: Result) -> None:
+    def _judge(self, run: Run, ready: Ready, measured: Measured, *, filled: bool) -> None:
         circumstances = Circumstances(
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,
-            filled=result.filled,
-            host=self._host_rates(case),
+            filled=filled,
+            host=self._host_rates(run.case),
             simulated=self._site.simulated,
         )
-        plausibility = check_run(case, result.samples, circumstances)
-        result.samples += plausibility.samples
+        plausibility = check_run(run.case, run.samples, circumstances)
+        run.add(plausibility.samples)
         if plausibility.implausibilities:
-            result.demote(Outcome.IMPLAUSIBLE, plausibility.reason)
+            run.demote(Outcome.IMPLAUSIBLE, plausibility.reason)
 
 
 def _error_evidence(error: PvebenchError) -> dict[str, str]:

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pvebench.errors import ToolFailed
-from pvebench.model.figures import STEADY_RANGE, STEADY_SLOPE, STEADY_TIME
+from pvebench.model.figures import IOPS_SLOPE, STEADY_RANGE, STEADY_SLOPE, STEADY_TIME
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Site
 from pvebench.model.run import Sample
-from pvebench.model.workload import SteadyRule, Workload
+from pvebench.model.workload import Direction, SteadyRule, Workload
 from pvebench.runner.measure import start_job, stop_job, wait_for_io
-from pvebench.workloads import TOOLS, Target
+from pvebench.workloads import TOOLS, Parsed, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,16 @@ def steadiness(values: Sequence[float]) -> Steadiness | None:
     slope = statistics.linear_regression(range(len(values)), values).slope
     excursion = slope * (len(values) - 1)
     return Steadiness((max(values) - min(values)) / mean, excursion / mean)
+
+
+def slopes(parsed: Parsed) -> list[Sample]:
+    """Return the slope of the rate within the measured window, for each direction."""
+    series = {name: steadiness(values) for name, values in parsed.intervals.items()}
+    return [
+        IOPS_SLOPE.sample(steady.slope_ratio, Direction(name))
+        for name, steady in series.items()
+        if steady is not None
+    ]
 
 
 def is_steady(values: Sequence[float], rule: SteadyRule) -> bool:
