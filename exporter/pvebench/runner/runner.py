@@ -192,7 +192,7 @@ class Runner:
             run.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
             run.retryable = error.retryable
             if isinstance(error, NeverBooted):
-                self._unbooted[case.scenario.machine] = error.reason
+                self._unbooted[run.case.scenario.machine] = error.reason
             run.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError) and not skipped:
                 self._setup.mark_unverified()

@@ -14,7 +14,6 @@ TOOLS: Final = Registry[Tool](
     lambda plugin: isinstance(plugin, Tool),
     {
         "fio": "pvebench.workloads.fio:Fio",
-        "ioping": "pvebench.workloads.ioping:Ioping",
         "idle": "pvebench.workloads.idle:Idle",
         "boot": "pvebench.workloads.idle:Boot",
     },
