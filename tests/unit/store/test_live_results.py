@@ -165,6 +165,15 @@ def test_the_totals_in_memory_are_those_of_a_new_start(store: Store) -> None:
     assert [*results.now.totals.cycles.values()] == [1]
 
 
+def test_the_ten_newest_failures_are_shown(store: Store) -> None:
+    results = LiveResults(store)
+    failed = [run(hour=hour, outcome=Outcome.FAILED) for hour in range(12)]
+    for one in failed:
+        results.keep(one)
+    for shown in (results.now.failures, LiveResults(store).now.failures):
+        assert [each.uid for each in shown] == [each.uid for each in failed[:1:-1]]
+
+
 def test_nothing_is_read_back_of_what_was_stored(store: Store) -> None:
     results, page = LiveResults(store), list[str]()
     results.keep(run())
