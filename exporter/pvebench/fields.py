@@ -90,13 +90,21 @@ def listen_address(value: Any) -> str:
 
     As in Prometheus' exporters, `:10620` is every IPv4 address.
     """
-    host, colon, port = str(value).rpartition(":")
+    host, port = host_and_port(str(value))
     host = host or "0.0.0.0"  # noqa: S104 # the user's choice
     bare = ":" in host and not re.fullmatch(r"\[[^\[\]]+\]", host)
-    if not (colon and _PORT.fullmatch(port) and 0 < int(port) < 65536 and _is_host(host)):
+    if not (
+        ":" in str(value) and _PORT.fullmatch(port) and 0 < int(port) < 65536 and _is_host(host)
+    ):
         example = "[::1]:10620" if bare else "127.0.0.1:10620"
         raise ValueError(f"invalid listen address {value!r}: write it as {example}")
     return f"{host}:{port}"
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """Return the parts of HOST:PORT; an IPv6 address stays in its brackets."""
+    host, _, port = address.rpartition(":")
+    return host, port
 
 
 def _is_host(host: str) -> bool:

@@ -15,6 +15,7 @@ import click
 from pvebench.cli.options import PATH, output_option, writing
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, Problem
+from pvebench.fields import host_and_port
 from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
@@ -136,7 +137,7 @@ def prometheus(
 
 def _address(listen: str) -> str:
     """Return the address for Prometheus; warn if only this machine can reach it."""
-    host, _, port = listen.rpartition(":")
+    host, port = host_and_port(listen)
     if host in _WILDCARD:
         return f"{socket.gethostname()}:{port}"
     if host.strip("[]") in LOOPBACK:

@@ -33,6 +33,7 @@ from pvebench.diagnostics.pipeline import (
 )
 from pvebench.drivers import engine_of
 from pvebench.errors import PvebenchError
+from pvebench.fields import host_and_port
 from pvebench.files import read_own
 from pvebench.metrics import state_metrics
 from pvebench.model.ports import REMAINS
@@ -250,7 +251,7 @@ def exporter_address(settings: Settings) -> str:
     listen = settings.listen
     with suppress(OSError):  # an instance may have been started with another --listen
         listen = (holder_of(settings.state) and read_own(settings.state / WEB_FILE)) or listen
-    host, _, port = listen.rpartition(":")
+    host, port = host_and_port(listen)
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 # read, not bound
     return f"{scheme_of(settings.web_config_file)}://{here}:{port}"
 

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvebench.errors import ConfigError
+from pvebench.fields import host_and_port
 from pvebench.files import signature
 from pvebench.log import log
 from pvebench.web.responses import HEADERS, Refused, refuse
@@ -57,7 +58,7 @@ class Access:
     ) -> None:
         self._scrapers = [ip_network(network) for network in (*_LOOPBACK, *scrapers)]
         # Includes the own host name: it is not public, and containers are reached by it.
-        own = (address.rpartition(":")[0], "localhost", socket.gethostname(), *names)
+        own = (host_and_port(address)[0], "localhost", socket.gethostname(), *names)
         self._names = frozenset(name.lower().rstrip(".") for name in own)
         self._file = file
         self._config = WebConfig() if file is None else load_web_config(file)

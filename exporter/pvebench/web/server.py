@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pvebench.errors import PortInUse
-from pvebench.fields import METRICS_PATH
+from pvebench.fields import METRICS_PATH, host_and_port
 from pvebench.metrics.exposition import Page
 from pvebench.model.status import WorkerStatus
 from pvebench.provision.scrape import NO_TARGETS, Targets, target_file
@@ -226,7 +226,7 @@ def listen(address: str) -> socket.socket:
         if address_of(passed) == address:
             return passed
         passed.close()
-    host, _, port = address.rpartition(":")
+    host, port = host_and_port(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictI
 
 from pvebench.config.document import Document, read_document, validate
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import FilePath, OneOf, Strict
+from pvebench.fields import FilePath, OneOf, Strict, host_and_port
 from pvebench.files import check_secret, read_text
 
 # --- TLS context of the server.
@@ -290,7 +290,7 @@ def scheme_of(file: Path | None) -> str:
 
 def exposure(listen: str, file: Path | None) -> str:
     """Return a warning if a network can read what is served; empty: none. Raises ConfigError."""
-    host = listen.rpartition(":")[0]
+    host = host_and_port(listen)[0]
     if host.startswith("127.") or host in ("localhost", "[::1]"):
         return ""
     config = WebConfig() if file is None else load_web_config(file)
