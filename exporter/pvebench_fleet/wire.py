@@ -426,7 +426,7 @@ def pack(head: Head, lines: Iterable[bytes]) -> bytes:
 
 def shape_of(samples: Sequence[Sample]) -> Shape:
     """Return the shape of a run with these samples; raises FleetMessageInvalid."""
-    numbers = [(s.metric, str(s.direction or ""), s.part, str(s.unit)) for s in samples]
+    numbers = [(*sample.key, str(sample.unit)) for sample in samples]
     try:
         return Shape(shape=_digest(numbers), numbers=numbers)
     except ValidationError as error:

@@ -64,6 +64,11 @@ class Sample:
     unit: Unit
     part: str = ""
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Metric, direction or empty text, part: unique within a run."""
+        return self.metric, str(self.direction or ""), self.part
+
 
 @dataclass(slots=True, kw_only=True)
 class Run:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final
 
 from pvebench.model.definition import Definition
@@ -164,9 +165,7 @@ def _option(value: object) -> str:
 
 def sample_rows(samples: Sequence[Sample]) -> tuple[tuple[str, str, str], ...]:
     """Return name, description and value of samples as text, in a stable order."""
-    ordered = sorted(
-        samples, key=lambda sample: (sample.metric, str(sample.direction or ""), sample.part)
-    )
+    ordered = sorted(samples, key=attrgetter("key"))
     rows = tuple(
         (
             _name(sample.metric),

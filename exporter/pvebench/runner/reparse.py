@@ -50,7 +50,7 @@ class Correction:
     """One sample before and after; None: no such sample."""
 
     metric: str
-    direction: Direction | None
+    direction: str
     part: str
     old: Sample | None
     new: Sample | None
@@ -203,8 +203,8 @@ def _current_samples(run: StoredRun, evidence: Mapping[str, str]) -> Iterable[Sa
 
 
 def _differences(old: Iterable[Sample], new: Iterable[Sample]) -> list[Correction]:
-    before = {(sample.metric, sample.direction, sample.part): sample for sample in old}
-    after = {(sample.metric, sample.direction, sample.part): sample for sample in new}
+    before = {sample.key: sample for sample in old}
+    after = {sample.key: sample for sample in new}
     return [
         Correction(*key, before.get(key), after.get(key))
         for key in {**before, **after}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise, starmap
-from operator import le
+from operator import attrgetter, le
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,13 +78,9 @@ class StoredRun:
             outcome=run.outcome,
             reason=run.reason,
             pass_number=run.pass_number,
-            samples=tuple(sorted(run.samples, key=_sort_key)),
+            # The order of the table's key.
+            samples=tuple(sorted(run.samples, key=attrgetter("key"))),
         )
-
-
-def _sort_key(sample: Sample) -> tuple[str, str, str]:
-    """Return the sort key of a sample within its run: the order of the table's key."""
-    return sample.metric, str(sample.direction or ""), sample.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +114,7 @@ def summed(known: Sums, samples: Iterable[Sample]) -> Sums:
     sums = dict(known)
     for sample in samples:
         if sample.metric in SUMMED:
-            key = _sort_key(sample)
-            sums[key] = sums.get(key, 0.0) + sample.value
+            sums[sample.key] = sums.get(sample.key, 0.0) + sample.value
     return sums
 
 
@@ -256,16 +251,9 @@ def run_row(run: StoredRun) -> dict[str, Any]:
     return row | times | {"outcome": str(run.outcome)}
 
 
-def sample_row(number: int, sample: Sample) -> dict[str, Any]:
-    """Return a sample of the run with this number as a row of `samples`, in its order."""
-    return {
-        "run": number,
-        "metric": sample.metric,
-        "direction": str(sample.direction or ""),
-        "part": sample.part,
-        "value": sample.value,
-        "unit": str(sample.unit),
-    }
+def sample_row(number: int, sample: Sample) -> tuple[Any, ...]:
+    """Return a sample of the run with this number as a row of `samples`."""
+    return (number, *sample.key, sample.value, str(sample.unit))
 
 
 # --- Numbers of a case's runs as columns: years of many cases have millions of runs.
@@ -273,8 +261,7 @@ def sample_row(number: int, sample: Sample) -> dict[str, Any]:
 if TYPE_CHECKING:
     Column = array[float]
 
-NumbersRow = Sequence[Any]
-"""Of a good run: its number, end, environment, whether it is `ok`, then `NUMBERS` or None."""
+_NUMBERS: Final = frozenset(NUMBERS)
 
 
 @dataclass(slots=True)
@@ -347,16 +334,22 @@ def _not_measured(count: int) -> Column:
 
 def numbers_of(run: StoredRun) -> CaseNumbers | None:
     """Return the numbers of a good run as the store returns them; None: it has none."""
-    values = {_sort_key(sample): sample.value for sample in run.samples}
-    row = [values.get(number) for number in NUMBERS]
-    if row.count(None) == len(row):
+    values = {
+        sample.key: array("d", [sample.value]) for sample in run.samples if sample.key in _NUMBERS
+    }
+    if not values:
         return None
-    head = run.number, run.finished.timestamp(), run.environment, run.outcome is Outcome.OK
-    return case_numbers(run.case_key, [(*head, *row)])
+    run_number, end = array("q", [run.number]), array("d", [run.finished.timestamp()])
+    ok = bytearray([run.outcome is Outcome.OK])
+    return CaseNumbers(run.case_key, run_number, end, [run.environment], ok, values)
 
 
-def case_numbers(key: str, rows: Sequence[NumbersRow]) -> CaseNumbers:
-    """Return the numbers of some runs of a case, oldest first."""
+def case_numbers(key: str, rows: Sequence[Sequence[Any]]) -> CaseNumbers:
+    """Return the numbers of some runs of a case, oldest first.
+
+    Args:
+        rows: of each run its number, end, environment, whether it is `ok`, then `NUMBERS` or None.
+    """
     runs, finished, environments, ok, *columns = zip(*rows, strict=True)
     return CaseNumbers(
         key,

@@ -241,12 +241,12 @@ class RunWriter:
         """Store corrections of runs, all or none; repeating it changes nothing."""
         with writing(self._engine) as connection:
             for correction in corrections:
-                for sample in correction.gone:
-                    row = sample_row(correction.number, sample)
-                    key = [samples.c[name] == row[name] for name in _SAMPLE_KEY]
-                    connection.execute(delete(samples).where(*key))
-                rows = [sample_row(correction.number, sample) for sample in correction.put]
-                put_rows(connection, samples, _SAMPLE_KEY, rows)
+                for sample in (*correction.gone, *correction.put):
+                    row = zip(_SAMPLE_KEY, (correction.number, *sample.key), strict=True)
+                    at = [samples.c[name] == value for name, value in row]
+                    connection.execute(delete(samples).where(*at))
+                put = [sample_row(correction.number, sample) for sample in correction.put]
+                _insert_samples(connection, put)
                 reclassify(connection, correction.number, correction.outcome, correction.reason)
 
 
@@ -292,13 +292,16 @@ def note_environments(
 def insert_runs(connection: Connection, batch: Sequence[StoredRun]) -> None:
     """Store some runs under their numbers; their environments and cycles are stored."""
     connection.execute(insert(runs), [{"id": run.number, **run_row(run)} for run in batch])
-    rows = [
-        tuple(sample_row(run.number, sample).values()) for run in batch for sample in run.samples
-    ]
+    _insert_samples(
+        connection, [sample_row(run.number, sample) for run in batch for sample in run.samples]
+    )
+    note_runs(connection, batch)
+
+
+def _insert_samples(connection: Connection, rows: list[tuple[Any, ...]]) -> None:
     if rows:
         # Positions instead of names: SQLAlchemy takes four times as long as SQLite for names.
         connection.exec_driver_sql(_INSERT_SAMPLES, rows)
-    note_runs(connection, batch)
 
 
 _INSERT_SAMPLES: Final = (
