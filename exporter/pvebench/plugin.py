@@ -32,13 +32,12 @@ from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.drivers.storages.server_link import LinkSettings, ServerLink, ServerSettings
 from pvebench.model import disk as disks
 from pvebench.model import environment as environments
-from pvebench.model import figures, ports, rules, space, units
+from pvebench.model import figures, ports, rules, storage_use, units
 from pvebench.model import reference_series as references
 from pvebench.model import run as runs
 from pvebench.model import scenario as scenarios
 from pvebench.model import volume as volumes
 from pvebench.model import workload as workloads
-from pvebench.model import write_cost as wear
 from pvebench.workloads import Estimate, Job, Parsed, Target, Tool, ToolOptions
 
 __all__ = ["MARK", "DirectorySettings", "DirectoryStorage", "Estimate", "Job", "Kind"]
@@ -47,5 +46,5 @@ __all__ += ["ServerSettings", "SnapshotStorage", "Storage", "StorageContext"]
 __all__ += ["StorageSettings", "Target", "Tool", "ToolOptions", "Undo"]
 __all__ += ["create_image", "disks", "drivers", "drop_page_cache", "environments"]
 __all__ += ["errors", "fields", "figures", "identify_directory", "ports", "references"]
-__all__ += ["rules", "run_program", "runs", "scenarios", "space", "units", "vm_lifecycle"]
-__all__ += ["volumes", "wear", "workloads"]
+__all__ += ["rules", "run_program", "runs", "scenarios", "storage_use", "units", "vm_lifecycle"]
+__all__ += ["volumes", "workloads"]

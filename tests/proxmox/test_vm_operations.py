@@ -50,7 +50,7 @@ from pvebench.errors import (
 from pvebench.model.disk import ChainKind, Format
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import RESERVE_BYTES, SpaceNeed, unfit
+from pvebench.model.storage_use import RESERVE_BYTES, SpaceNeed, unfit
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Volume
 from pvebench.model.workload import COPIES, SNAPSHOT_OPERATIONS, Case, Workload

@@ -31,8 +31,8 @@ from pvebench.config.settings import MODELS, schema_text
 from pvebench.drivers import driver_of
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_text
+from pvebench.model.storage_use import AT_MOST, cost_lines
 from pvebench.model.units import count_text, format_size, show_bytes, show_interval, show_seconds
-from pvebench.model.write_cost import AT_MOST, cost_lines
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.plan import Assignment, Plan, make_plan, why_canceled
 from pvebench.service.startup import FittingCases, assignments, fitting, paced

@@ -17,10 +17,10 @@ from pvebench.drivers.linux.block_devices import memory_below
 from pvebench.drivers.storages.directory import existing
 from pvebench.errors import Interrupted, NoSpace, NotWritable, PvebenchError
 from pvebench.model.ports import Site
+from pvebench.model.storage_use import cost_lines
 from pvebench.model.units import count_text, show_seconds, show_span
 from pvebench.model.volume import Identity, change, is_certain, is_same, show
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import cost_lines
 from pvebench.plugins import skipped
 from pvebench.scheduler.guards import GuardChain
 from pvebench.scheduler.plan import Assignment, boot_seconds

@@ -23,10 +23,9 @@ from pvebench.guest.build import build_image, needs_build
 from pvebench.guest.image import GuestImage, default_directory, load_image
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
-from pvebench.model.space import Space
+from pvebench.model.storage_use import Space, Wear, default_budget
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import Wear, default_budget
 
 # --- Answer of `Engine.read_vms`: VMs and storages of a cluster.
 

@@ -38,8 +38,8 @@ from pvebench.model.definition import Definition, workload_text
 from pvebench.model.figure import Metric
 from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
+from pvebench.model.storage_use import Wear, WriteCost
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.store.outbox import ReceiverCounts
 from pvebench.verdicts.node_verdicts import Verdicts
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pvebench.model.ports import Hold
+from pvebench.model.storage_use import WriteCost
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import WriteCost
 
 
 class Phase(StrEnum):

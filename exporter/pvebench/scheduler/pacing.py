@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pvebench.config import Pack
-from pvebench.model.space import NodeStorage
+from pvebench.model.storage_use import NodeStorage, Wear, WriteCost
 from pvebench.model.units import DAY, show_interval
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
 
 _STEPS: Final = ((1800.0, 60.0), (7200.0, 300.0), (math.inf, 3600.0))

@@ -19,8 +19,8 @@ from pvebench.model.definition import Definition
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Statuses
+from pvebench.model.storage_use import WriteCost, cost_lines
 from pvebench.model.units import show_bytes
-from pvebench.model.write_cost import WriteCost, cost_lines
 from pvebench.plugins import Registry
 from pvebench.scheduler.guards import Turns
 from pvebench.scheduler.pacing import pace

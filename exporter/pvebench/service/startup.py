@@ -12,7 +12,7 @@ from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import DriverContext, StopClock
 from pvebench.errors import ConfigError, NoSpace, Problem, PvebenchError
 from pvebench.model.ports import Journal, Site
-from pvebench.model.space import NodeStorage, Space, SpaceNeed, unfit
+from pvebench.model.storage_use import NodeStorage, Space, SpaceNeed, unfit
 from pvebench.model.units import MIB, show_bytes
 from pvebench.scheduler.pacing import PacedPacks, WriteBudgets, pace
 from pvebench.scheduler.plan import (

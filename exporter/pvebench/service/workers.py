@@ -21,8 +21,8 @@ from pvebench.log import log
 from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
 from pvebench.model.status import StorageState, WorkerStatus
+from pvebench.model.storage_use import WriteCost
 from pvebench.model.units import whole_number
-from pvebench.model.write_cost import WriteCost
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
 from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.scheduler.plan import Assignment

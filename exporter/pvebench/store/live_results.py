@@ -18,9 +18,9 @@ from pvebench.model.durability import Durability, KnownDurability
 from pvebench.model.environment import EnvironmentPeriod, unflushed_in
 from pvebench.model.figures import rates, warm_text
 from pvebench.model.run import Outcome, Run, Unit
+from pvebench.model.storage_use import WriteCost
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
-from pvebench.model.write_cost import WriteCost
 from pvebench.store.changes import DefinitionChange, current_keys, definition_changes
 from pvebench.store.records import CaseRecord, Point, StoredRun, Totals
 from pvebench.store.store import Store

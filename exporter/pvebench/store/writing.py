@@ -18,7 +18,7 @@ from pvebench.model import figures
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
-from pvebench.model.write_cost import Wear
+from pvebench.model.storage_use import Wear
 from pvebench.store.engine import put_rows, reading, writing
 from pvebench.store.records import StoredRun, run_row, sample_row, summed
 from pvebench.store.tables import (

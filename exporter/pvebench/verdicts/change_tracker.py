@@ -15,7 +15,7 @@ from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
 from pvebench.log import log
-from pvebench.model.space import NodeStorage
+from pvebench.model.storage_use import NodeStorage
 from pvebench.model.units import DAY
 from pvebench.store.changes import Ending, KnownChange
 from pvebench.verdicts.judge_input import KnownChanges

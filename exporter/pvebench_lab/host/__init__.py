@@ -20,8 +20,7 @@ from pvebench.drivers.storages.storage_settings import (
     wear_of,
 )
 from pvebench.model.rules import Rows
-from pvebench.model.space import Space
-from pvebench.model.write_cost import Wear
+from pvebench.model.storage_use import Space, Wear
 
 _BY_SSH: Final = frozenset({"dir"})
 _NOT_FIOS: Final = frozenset(":;#\n")

@@ -57,11 +57,10 @@ from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.environment import NO_BARRIER, storage_fact
 from pvebench.model.ports import HostSnapshot, Journal, Site, StorageFunctions
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import Space
+from pvebench.model.storage_use import Space, Wear
 from pvebench.model.units import show_bytes, whole_number
 from pvebench.model.volume import BlockCounters, Identity, Volume
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import Wear
 from pvebench.sanitize import one_line
 from pvebench.workloads import TOOLS
 from pvebench_lab.host import HostSettings

@@ -27,7 +27,7 @@ from pvebench.fields import FilePath
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Hold, Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import Space
+from pvebench.model.storage_use import Space
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case

@@ -23,7 +23,7 @@ from pvebench.errors import VolumeError
 from pvebench.model.disk import Compression, Disk, PrimaryCache, Sync
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import Space
+from pvebench.model.storage_use import Space
 from pvebench.model.units import KIB
 from pvebench.model.volume import Identity, Volume
 

@@ -14,7 +14,7 @@ from pvebench.model.figure import Source
 from pvebench.model.figures import of_source
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.space import SpaceNeed
+from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Conduct, Direction

@@ -11,8 +11,8 @@ from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.run import Outcome
-from pvebench.model.space import SpaceNeed
 from pvebench.model.status import Phase
+from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case, Conduct

@@ -20,10 +20,10 @@ from pvebench.metrics.sample_lines import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot, StorageFunctions
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import State, StorageState
+from pvebench.model.storage_use import Wear, WriteCost
 from pvebench.model.units import MIB
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import Wear, WriteCost
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
 from pvebench.store.state_directory import StateDirectory, pause_reason_of, stored_at
 from pvebench.store.store import Store

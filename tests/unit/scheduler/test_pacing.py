@@ -17,8 +17,8 @@ from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, ClusterSt
 from pvebench.drivers.storages.directory import size_at
 from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.run import Outcome
+from pvebench.model.storage_use import MIN_BUDGET_BYTES, cost_lines, default_budget
 from pvebench.model.units import GIB, MIB
-from pvebench.model.write_cost import MIN_BUDGET_BYTES, cost_lines, default_budget
 from pvebench.scheduler.guards import BudgetGuard
 from pvebench.scheduler.pacing import WriteBudgets, pace
 from pvebench.scheduler.plan import Assignment, expand, make_plan

@@ -12,7 +12,7 @@ from pvebench.errors import ConfigError
 from pvebench.metrics.state_metrics import SCENARIO_INFO
 from pvebench.model.disk import POOL_OPTIONS, Cache, HostCache
 from pvebench.model.run import Outcome
-from pvebench.model.space import SpaceNeed
+from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.scheduler.plan import Matrix, Plan, expand, make_plan, select
 from testing.packs import ROOT, SMALL, STORAGES, quick, write_pack

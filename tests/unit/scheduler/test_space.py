@@ -24,7 +24,7 @@ from pvebench.drivers.storages.directory import DirectoryStorage, check_space
 from pvebench.drivers.storages.storage_settings import spaces_of
 from pvebench.errors import NoSpace
 from pvebench.model.rules import Operations, StorageKind
-from pvebench.model.space import RESERVE_BYTES, Space, SpaceNeed, unfit
+from pvebench.model.storage_use import RESERVE_BYTES, Space, SpaceNeed, unfit
 from pvebench.model.units import GIB, MIB, show_bytes
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case

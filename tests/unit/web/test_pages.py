@@ -19,7 +19,7 @@ from pvebench.drivers.clocks import START
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
-from pvebench.model.write_cost import WriteCost
+from pvebench.model.storage_use import WriteCost
 from pvebench.report.value_text import PHASES
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store

@@ -24,8 +24,8 @@ from pvebench.diagnostics.check import findings
 from pvebench.drivers import DRIVERS
 from pvebench.errors import NotWritable
 from pvebench.files import mounts
+from pvebench.model.storage_use import cost_lines
 from pvebench.model.units import show_bytes, show_seconds
-from pvebench.model.write_cost import cost_lines
 from pvebench.scheduler.plan import make_plan
 from pvebench.service.startup import assignments, intervals_of, paced
 from pvebench.verdicts.fastest_text import LEAST_JUDGED

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pvebench.drivers.linux.block_devices import devices_below, sysfs
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.errors import PvebenchError, ToolFailed
-from pvebench.model.write_cost import Wear
+from pvebench.model.storage_use import Wear
 from pvebench.sanitize import one_line
 
 _SECONDS: Final = 10.0

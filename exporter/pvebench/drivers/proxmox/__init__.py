@@ -8,7 +8,7 @@ from typing import Final
 from pvebench.drivers.driver import Driver
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages, nodes_of
 from pvebench.model.rules import Rows
-from pvebench.model.space import Space
+from pvebench.model.storage_use import Space
 
 
 def _spaces(settings: ClusterSettings) -> Mapping[tuple[str, str], Space]:

@@ -72,7 +72,7 @@ from pvebench.model.ports import (
     VmFunctions,
     of_kinds,
 )
-from pvebench.model.space import Space
+from pvebench.model.storage_use import Space
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 

@@ -46,7 +46,7 @@ from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.guest import Guest
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.space import require_memory, volume_space
+from pvebench.model.storage_use import require_memory, volume_space
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench.model.workload import Case

@@ -74,7 +74,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Clock, Journal, Site, VmFunctions
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.space import require_memory
+from pvebench.model.storage_use import require_memory
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
 from pvebench.model.workload import Case

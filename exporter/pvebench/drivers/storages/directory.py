@@ -33,7 +33,7 @@ from pvebench.fields import FilePath
 from pvebench.model.disk import ChainKind, Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.space import Space, volume_space
+from pvebench.model.storage_use import Space, volume_space
 from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity, Volume
 

@@ -49,11 +49,10 @@ from pvebench.fields import ByKind, Slug, resolve_paths
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import storage_fact
 from pvebench.model.ports import Guard, StorageFunctions
-from pvebench.model.space import Space, SpaceNeed
+from pvebench.model.storage_use import Space, SpaceNeed, Wear
 from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
-from pvebench.model.write_cost import Wear
 
 # --- faults of a storage, by commands of its settings only
 #

@@ -21,8 +21,8 @@ from pvebench.model.durability import durable_of
 from pvebench.model.figures import warm_text
 from pvebench.model.run import Outcome
 from pvebench.model.status import State, WorkerStatus
+from pvebench.model.storage_use import cost_lines
 from pvebench.model.units import show_span
-from pvebench.model.write_cost import cost_lines
 from pvebench.report.value_text import STATES, environments, in_order, show_value, show_when
 from pvebench.store.live_results import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store.records import Point

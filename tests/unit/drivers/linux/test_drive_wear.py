@@ -15,7 +15,7 @@ from pvebench.drivers.linux.drive_wear import most_worn, parse_wear, wear_below
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import ServerGone
 from pvebench.model.guest import Completed
-from pvebench.model.write_cost import Wear, WriteCost
+from pvebench.model.storage_use import Wear, WriteCost
 from pvebench_lab.host import DRIVER, HostSettings, remote_host
 from testing.fixed_ssh_answers import SSH
 

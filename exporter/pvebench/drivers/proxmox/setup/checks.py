@@ -30,7 +30,7 @@ from pvebench.drivers.proxmox.vm.vm_create import free_ids
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, VolumeError
 from pvebench.log import log
-from pvebench.model.space import Space, SpaceNeed, lacking
+from pvebench.model.storage_use import Space, SpaceNeed, lacking
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 

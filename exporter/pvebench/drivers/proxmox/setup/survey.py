@@ -16,8 +16,8 @@ from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
+from pvebench.model.storage_use import MIN_BUDGET_BYTES, default_budget
 from pvebench.model.units import GIB
-from pvebench.model.write_cost import MIN_BUDGET_BYTES, default_budget
 
 _CONNECT_SECONDS: Final = 10.0
 _LOCAL: Final = "local"

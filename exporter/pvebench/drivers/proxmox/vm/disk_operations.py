@@ -31,7 +31,7 @@ from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed
 from pvebench.model.ports import Progress
 from pvebench.model.rules import Operations
-from pvebench.model.space import lacking
+from pvebench.model.storage_use import lacking
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import COPIES, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 

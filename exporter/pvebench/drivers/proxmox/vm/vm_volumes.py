@@ -39,7 +39,7 @@ from pvebench.log import log
 from pvebench.model.disk import Format
 from pvebench.model.ports import Clock, of_kinds
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.space import RESERVE_BYTES, Space, volume_space
+from pvebench.model.storage_use import RESERVE_BYTES, Space, volume_space
 from pvebench.model.units import KIB, MIB
 from pvebench.model.volume import Volume
 
