@@ -17,8 +17,8 @@ from pvebench.drivers.proxmox.api.privileges import (
     vm_privileges,
 )
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
+from pvebench.metrics.collector_io import Families
 from pvebench.metrics.exposition import collect_api
-from pvebench.metrics.sample_lines import Families
 from pvebench.model.ports import Traffic
 from testing.families import families_of
 

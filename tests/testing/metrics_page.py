@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pvebench.metrics.collector_io import Snapshot
 from pvebench.metrics.exposition import Page, collect_build, collect_database, collect_scheduler
-from pvebench.metrics.snapshot import Snapshot
 from pvebench.store.live_results import PlannedCase
 from testing.simulations import Simulation
 

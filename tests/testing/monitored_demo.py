@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pvebench.metrics.collector_io import snapshot_of
 from pvebench.metrics.exposition import (
     Page,
     collect_build,
@@ -15,7 +16,6 @@ from pvebench.metrics.exposition import (
     collect_scheduler,
 )
 from pvebench.metrics.past_metrics import Window, first_moment, write_past
-from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts

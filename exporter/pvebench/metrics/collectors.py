@@ -12,8 +12,7 @@ from pvebench.advice.gate_text import EXIT_CODES
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import state_metrics
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
+from pvebench.metrics.collector_io import Families, Snapshot, collect_wall, shown
 from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.durability import KnownDurability, durable_of

@@ -24,6 +24,7 @@ from pvebench import __version__
 from pvebench.errors import PvebenchError
 from pvebench.log import log
 from pvebench.metrics import state_metrics
+from pvebench.metrics.collector_io import Families, Snapshot, family_texts, shown, text_of
 from pvebench.metrics.collectors import (
     CASE_COLLECTORS,
     DEFINITION_COLLECTORS,
@@ -32,8 +33,6 @@ from pvebench.metrics.collectors import (
     collect_settings,
     collect_verdicts,
 )
-from pvebench.metrics.sample_lines import Families, family_texts, text_of
-from pvebench.metrics.snapshot import Snapshot, shown
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.figure import Metric
 from pvebench.model.ports import OPERATIONS, Traffic

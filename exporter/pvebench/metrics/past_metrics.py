@@ -18,9 +18,15 @@ from types import MappingProxyType
 from typing import Final, TextIO
 
 from pvebench.config import Settings
+from pvebench.metrics.collector_io import (
+    Families,
+    Snapshot,
+    collect_wall,
+    head_of,
+    label_text,
+    snapshot_of,
+)
 from pvebench.metrics.collectors import CASE_COLLECTORS, collect_environments, collect_info
-from pvebench.metrics.sample_lines import Families, head_of, label_text
-from pvebench.metrics.snapshot import Snapshot, collect_wall, snapshot_of
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseRecord, StoredRun
 

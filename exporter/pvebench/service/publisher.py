@@ -15,6 +15,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
+from pvebench.metrics.collector_io import Families, snapshot_of
 from pvebench.metrics.exposition import (
     Page,
     collect_address,
@@ -26,8 +27,6 @@ from pvebench.metrics.exposition import (
     collect_scheduler,
     collect_storages,
 )
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.ports import Site
 from pvebench.model.status import Statuses
 from pvebench.notify.planner import node_activities

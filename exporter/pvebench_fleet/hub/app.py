@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from pvebench.errors import HubDatabaseError
 from pvebench.log import log
-from pvebench.metrics.sample_lines import Families, text_of
+from pvebench.metrics.collector_io import Families, text_of
 from pvebench.model.environment import KnownIssue
 from pvebench.model.figure import Metric
 from pvebench.model.units import show_bytes, show_seconds

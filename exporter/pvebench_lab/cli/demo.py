@@ -21,6 +21,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
+from pvebench.metrics.collector_io import Families
 from pvebench.metrics.collectors import change_kind, collect_verdicts
 from pvebench.metrics.past_metrics import (
     STEP_SECONDS,
@@ -31,7 +32,6 @@ from pvebench.metrics.past_metrics import (
     past_metrics_text,
     write_past,
 )
-from pvebench.metrics.sample_lines import Families
 from pvebench.model.figure import NODE, Metric
 from pvebench.model.run import Run
 from pvebench.model.status import State, WorkerStatus

@@ -25,9 +25,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics import state_metrics
+from pvebench.metrics.collector_io import Families, Snapshot, text_of
 from pvebench.metrics.exposition import Page
-from pvebench.metrics.sample_lines import Families, text_of
-from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model import figure as figure_module
 from pvebench.model.figure import Kind

@@ -20,8 +20,8 @@ from pvebench.config import Settings, load_settings
 from pvebench.config.settings import NotifySettings
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import ConfigError, StoreError
+from pvebench.metrics.collector_io import Families
 from pvebench.metrics.exposition import collect_notified
-from pvebench.metrics.sample_lines import Families
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NodeActivity
 from pvebench.notify.sender import NotificationSender, address_of, text_of

@@ -15,8 +15,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import too_busy
 from pvebench.drivers.proxmox.proxmox_settings import LimitSettings
 from pvebench.errors import Interrupted
+from pvebench.metrics.collector_io import Families
 from pvebench.metrics.exposition import collect_scheduler, collect_storages
-from pvebench.metrics.sample_lines import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot, StorageFunctions
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import State, StorageState

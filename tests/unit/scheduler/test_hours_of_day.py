@@ -13,8 +13,8 @@ from prometheus_client.samples import Sample
 
 from pvebench.analysis.noise_patterns import hours_of_week, like_hours
 from pvebench.cli.main import run_cli
+from pvebench.metrics.collector_io import Families
 from pvebench.metrics.exposition import collect_scheduler
-from pvebench.metrics.sample_lines import Families
 from pvebench.metrics.state_metrics import NEXT_RUN
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import Guard

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
+from pvebench.metrics.collector_io import Families, Snapshot
 from pvebench.metrics.collectors import collect_results
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.run import Outcome, Run
 from pvebench.report.table import csv_text, of_pass, result_rows
 from pvebench.scheduler.due_cases import Passes

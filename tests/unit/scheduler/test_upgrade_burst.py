@@ -7,10 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from pvebench.config import load_pack
+from pvebench.metrics.collector_io import Families, Snapshot
 from pvebench.metrics.collectors import collect_environments
 from pvebench.metrics.exposition import collect_scheduler
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand

@@ -15,8 +15,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
+from pvebench.metrics.collector_io import Families
 from pvebench.metrics.exposition import collect_config
-from pvebench.metrics.sample_lines import Families
 from pvebench.service.housekeeping import Configuration, Reloader
 from pvebench.service.startup import assignments
 from testing import http_client

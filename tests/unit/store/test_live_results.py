@@ -16,10 +16,9 @@ from sqlalchemy import event
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.errors import StoreError
+from pvebench.metrics.collector_io import Families, Snapshot
 from pvebench.metrics.collectors import collect_environments
 from pvebench.metrics.past_metrics import Window, first_moment, write_past
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment

@@ -8,9 +8,8 @@ import pytest
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import NOTHING
+from pvebench.metrics.collector_io import Families, snapshot_of
 from pvebench.metrics.collectors import collect_settings
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.store.live_results import View

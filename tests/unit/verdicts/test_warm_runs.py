@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.progress import result_text
+from pvebench.metrics.collector_io import Families, snapshot_of
 from pvebench.metrics.collectors import collect_settings
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.environment import Environment

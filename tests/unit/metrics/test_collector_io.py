@@ -10,8 +10,7 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.config.settings import WallSettings
 from pvebench.errors import ConfigError
-from pvebench.metrics.sample_lines import Families
-from pvebench.metrics.snapshot import Snapshot, collect_wall
+from pvebench.metrics.collector_io import Families, Snapshot, collect_wall
 from testing.families import families_of
 from testing.simulations import simulate
 
