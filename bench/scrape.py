@@ -28,7 +28,7 @@ from starlette.routing import Mount, Route
 
 from pvebench.config import load_pack
 from pvebench.drivers.storages import KINDS
-from pvebench.metrics import snapshot as metrics
+from pvebench.metrics import collector_io as metrics
 from pvebench.metrics.collector_io import Families, Snapshot, text_of
 from pvebench.metrics.collectors import CASE_COLLECTORS, SUMMARY_COLLECTORS
 from pvebench.metrics.exposition import Page

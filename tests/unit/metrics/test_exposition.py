@@ -23,7 +23,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from pvebench.errors import PortInUse, StoreError
-from pvebench.metrics import snapshot as metrics
+from pvebench.metrics import collector_io as metrics
 from pvebench.metrics import state_metrics
 from pvebench.metrics.collector_io import Families, Snapshot, text_of
 from pvebench.metrics.exposition import Page
