@@ -20,7 +20,6 @@ import pytest
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
-from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import HypervisorGone
@@ -39,6 +38,7 @@ from pvebench_lab.host.host_engine import ThisMachine
 from pvebench_lab.lxc import container_disk
 from pvebench_lab.lxc.container import Container, container_support
 from pvebench_lab.lxc.container_disk import ContainerDisk, ContainerTools
+from pvebench_lab.storages.loop import LoopStorage
 from testing.containers import left_of, losetup, processes, text
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED, until, value

@@ -16,7 +16,6 @@ import pytest
 from integration.conftest import MACHINE, Lab, LabBench, scenario
 from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.server_link import ServerLink
@@ -27,6 +26,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Filesystem, Layout, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
+from pvebench_lab.storages.loop import detach_loops
 from testing.devices import block_device, need_loop_devices
 from testing.nfs import nfs_server
 from testing.real_outcomes import MEASURED

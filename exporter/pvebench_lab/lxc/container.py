@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.block import detach_loops
 from pvebench.drivers.storages.contract import MARK, is_own
 from pvebench.errors import DriverError, HypervisorGone, MachineError, SwitchFailed, ToolsMissing
 from pvebench.files import read_tail, read_text, remove_tree
@@ -30,6 +29,7 @@ from pvebench.guest.recipe import MODULE_PLACE, MOUNT_POINT
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import whole_number
+from pvebench_lab.storages.loop import detach_loops
 
 KIND: Final = "container"
 ROOT_KIND: Final = "container-root"

@@ -19,7 +19,6 @@ from pvebench.drivers.backend_router import LocalBackend
 from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.io_counters import device_counters
-from pvebench.drivers.storages.block import losetup
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import HypervisorGone, OutputUnreadable, SwitchFailed, ToolFailed, VolumeError
@@ -32,6 +31,7 @@ from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 from pvebench_lab.lxc.container import DEVICE, Container
+from pvebench_lab.storages.loop import losetup
 
 _READ_BACK: Final = ("bus", "format", "cache", *DEVICE_OPTIONS)
 _PROGRAMS: Final = ["/bin/busybox", "env", "PATH=/usr/bin:/usr/sbin:/bin:/sbin"]

@@ -1,4 +1,4 @@
-"""More kinds of storages: NBD, NFS, Ceph RBD, LVM-thin and ZFS."""
+"""More kinds of storages: loop devices, NBD, NFS, Ceph RBD, LVM-thin and ZFS."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from functools import partial
 from typing import Final
 
 from pvebench.drivers.storages.contract import Kind
+from pvebench.drivers.storages.directory import identify_directory
 from pvebench.model.disk import POOL_OPTIONS, Format, HostCache
 from pvebench.model.rules import StorageKind
-from pvebench_lab.storages import ceph, network, pools
+from pvebench_lab.storages import ceph, loop, network, pools
 
 _RAW: Final = frozenset({Format.RAW})
 _NO_CONTAINER: Final = "containers on pools that pvebench creates are not supported"
 
+LOOP: Final = Kind(
+    holds=StorageKind(name="loop", formats=_RAW | {Format.QCOW2}, own_device=True),
+    settings=loop.LoopSettings,
+    make=loop.LoopStorage,
+    identify=identify_directory,
+    undo={loop.KIND: loop.undo_loop},
+)
 NBD: Final = Kind(
     holds=StorageKind(name="nbd", formats=_RAW, network=True),
     settings=network.NbdSettings,

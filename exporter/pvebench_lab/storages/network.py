@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import Field, StrictStr, model_validator
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.block import part_of
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
+from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, part_of
 from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.drivers.storages.server_link import LinkSettings
 from pvebench.errors import VolumeError

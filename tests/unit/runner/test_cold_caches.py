@@ -15,7 +15,7 @@ from pvebench.config import load_pack
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import storage_settings as storages
-from pvebench.drivers.storages.kinds import DirSettings
+from pvebench.drivers.storages.directory import DirSettings
 from pvebench.drivers.storages.storage_settings import LocalSettings, cached_storages
 from pvebench.files import Mount
 from pvebench.model.definition import WARM, Definition

@@ -307,7 +307,7 @@ def test_a_disk_without_operations_says_why(
 
 def test_a_storage_without_operations_says_so(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, BACKUP + "  - fio: {rw: randread, bs: 4k}\n"))
-    found = expand(pack, node="lab", storages={"local": KINDS["loop"].holds})
+    found = expand(pack, node="lab", storages={"local": KINDS["block"].holds})
     assert {one.workload.during for one in found.cases} == {""}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,5 +172,6 @@ def test_without_snapshots_there_is_no_first_touch(tmp_path: Path) -> None:
 
 def test_a_storage_without_snapshots_excludes_them(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, CHAIN))
-    found = expand(pack, node="lab", storages={"local": KINDS["loop"].holds})
+    kind = replace(KINDS["dir"].holds, chains=frozenset())
+    found = expand(pack, node="lab", storages={"local": kind})
     assert {one.scenario.disk.chain for one in found.cases} == {0}

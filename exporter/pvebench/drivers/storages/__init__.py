@@ -14,9 +14,8 @@ KINDS: Final = Registry[Kind](
     "storages",
     lambda plugin: isinstance(plugin, Kind),
     {
-        "dir": "pvebench.drivers.storages.kinds:DIR",
-        "loop": "pvebench.drivers.storages.kinds:LOOP",
-        "block": "pvebench.drivers.storages.kinds:BLOCK",
+        "dir": "pvebench.drivers.storages.directory:DIR",
+        "block": "pvebench.drivers.storages.block:BLOCK",
     },
 )
 """Name in the settings -> the kind."""

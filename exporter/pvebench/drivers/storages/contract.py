@@ -295,3 +295,8 @@ def is_own(details: Mapping[str, str], instance: str) -> bool:
         return True
     name = Path(details.get("path") or details["name"]).name
     return name.startswith(f"{MARK}{instance}-")
+
+
+def part_of(node: Node, offset: int, size: int) -> Node:
+    """Return a node with `size` bytes from `offset` of another node."""
+    return {"driver": "raw", "offset": offset, "size": size, "file": node}

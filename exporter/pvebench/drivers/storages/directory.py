@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.block_devices import memory_below, sysfs
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, StorageSettings
+from pvebench.drivers.storages.contract import (
+    MARK,
+    Kind,
+    Node,
+    Storage,
+    StorageContext,
+    StorageSettings,
+)
 from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.drivers.storages.own_files import (
     OwnFile,
@@ -28,14 +35,17 @@ from pvebench.drivers.storages.qemu_img import (
     run_qemu_img,
     take_internal,
 )
+from pvebench.drivers.storages.server_link import ServerSettings
 from pvebench.errors import PathUnusable, VolumeError
 from pvebench.fields import FilePath
-from pvebench.model.disk import ChainKind, Disk
+from pvebench.model.disk import ChainKind, Disk, Format
 from pvebench.model.ports import Journal
+from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.scenario import Scenario
 from pvebench.model.storage_use import Space, volume_space
 from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity, Volume
+from pvebench.model.workload import COPIES, MAX_VMS, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
 
 KIND: Final = "volume"
 """Kind of the journal entries of these volumes."""
@@ -311,3 +321,28 @@ def check_space(storage: str, directory: Path, size_bytes: int) -> None:
     Space(free=shutil.disk_usage(directory).free, where=f"in {directory}").require(
         storage, size_bytes
     )
+
+
+class DirSettings(DirectorySettings, ServerSettings):
+    """Keys of kind `dir`: a directory on any file system of the host, also of a server."""
+
+
+_OPERATIONS: Final = Operations(
+    names=frozenset({*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR}),
+    throttled=frozenset({*COPIES, SNAPSHOT_RAM}),
+    fleecing_iothread=False,
+)
+DIR: Final = Kind(
+    holds=StorageKind(
+        name="dir",
+        formats=frozenset(Format),
+        files=True,
+        chains=frozenset({ChainKind.VOLUME, ChainKind.INTERNAL}),
+        operations=_OPERATIONS,
+        vms=MAX_VMS,
+    ),
+    settings=DirSettings,
+    make=DirectoryStorage,
+    identify=identify_directory,
+    undo={KIND: undo_file},
+)

@@ -23,7 +23,6 @@ from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.block import loops_of
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.drivers.storages.qemu_img import run_qemu_img
@@ -51,6 +50,7 @@ from pvebench_lab.host.host_engine import HOST as OF_HOST
 from pvebench_lab.host.host_engine import ThisMachine, undo_scratch
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench_lab.storages import ceph
+from pvebench_lab.storages.loop import loops_of
 from testing.captured_logs import captured_logs
 from testing.packs import SMALL, Recorder, write_pack
 from testing.simulations import simulate

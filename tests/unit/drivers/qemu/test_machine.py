@@ -110,7 +110,7 @@ def test_a_process_whose_directory_is_gone_is_known_by_the_kernels_word(
 
 
 @pytest.mark.parametrize("details", ["{}", "[]", '{"path": 5}', '{"uuid": null}', "nonsense"])
-@pytest.mark.parametrize("kind", ["vm", "volume", "loop"])
+@pytest.mark.parametrize("kind", ["vm", "volume"])
 def test_a_damaged_row_is_said_once_and_touches_nothing(
     tmp_path: Path, store: Store, kind: str, details: str
 ) -> None:

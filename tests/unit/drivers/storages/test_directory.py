@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.storages.block import LoopStorage
 from pvebench.drivers.storages.contract import StorageContext
 from pvebench.drivers.storages.directory import DirectorySettings, DirectoryStorage
 from pvebench.drivers.storages.own_files import drop_page_cache, make_file
@@ -20,6 +19,7 @@ from pvebench.model.units import MIB
 from pvebench.store.store import Store
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, remove_scratch
+from pvebench_lab.storages.loop import LoopStorage
 from testing.storages import storage_context
 
 ROW = Scenario(

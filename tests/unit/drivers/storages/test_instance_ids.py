@@ -10,8 +10,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages.contract import instance_id
-from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.drivers.storages.kinds import DirSettings
+from pvebench.drivers.storages.directory import DirectoryStorage, DirSettings
 from pvebench.drivers.storages.storage_settings import LocalSettings, make_storages
 from pvebench.errors import NotWritable, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format

@@ -71,8 +71,8 @@ def message(path: Path, storage: str, name: str = "a") -> str:
             "{kind: mounted, path: p, mount: m, queue: {deep: 1}}",
             "2:49: unknown key 'deep'; did you mean 'depth'?",
         ),
-        ("{kind: mount, path: p}", "2:13: storages.a.kind: 'mount' is not one of 'dir', 'loop'"),
-        ("{kind: [dir], path: p}", "2:13: storages.a.kind: ['dir'] is not one of 'dir', 'loop'"),
+        ("{kind: mount, path: p}", "2:13: storages.a.kind: 'mount' is not one of 'dir', 'block'"),
+        ("{kind: [dir], path: p}", "2:13: storages.a.kind: ['dir'] is not one of 'dir', 'block'"),
         ("5", "2:6: storages.a: expected a mapping of keys to values, found 5"),
     ],
 )
