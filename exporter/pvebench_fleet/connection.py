@@ -18,12 +18,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pvebench.config import Settings
-from pvebench.errors import ConfigError, HubUnreachable, PvebenchError, StoreError
+from pvebench.errors import ConfigError, PvebenchError, StoreError
 from pvebench.files import read_secret
 from pvebench.http_responses import bounded, client_tls, read_body
 from pvebench.log import log
 from pvebench.model.units import whole_number
 from pvebench.store.store import Store
+from pvebench_fleet import HubUnreachable
 from pvebench_fleet.fleet_log import SOUND, FleetLog
 from pvebench_fleet.push import Reply, Sender
 from pvebench_fleet.wire import PROTOCOL

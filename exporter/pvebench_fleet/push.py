@@ -14,9 +14,9 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from pvebench import __version__
-from pvebench.errors import FleetMessageInvalid, HubUnreachable
 from pvebench.log import log
 from pvebench.sanitize import one_line
+from pvebench_fleet import FleetMessageInvalid, HubUnreachable
 from pvebench_fleet.fleet_log import (
     CONNECTED,
     FIRST,

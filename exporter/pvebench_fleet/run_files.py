@@ -19,7 +19,7 @@ from typing import IO, Any, Final, NoReturn, cast
 
 from pvebench import __version__
 from pvebench.config import shipped_packs
-from pvebench.errors import ConfigError, FleetMessageInvalid, Problem
+from pvebench.errors import ConfigError, Problem
 from pvebench.files import open_regular
 from pvebench.log import log
 from pvebench.model.definition import Definition
@@ -31,6 +31,7 @@ from pvebench.model.scenario import Layout
 from pvebench.model.workload import Direction
 from pvebench.sanitize import printable
 from pvebench.store.records import StoredRun
+from pvebench_fleet import FleetMessageInvalid
 from pvebench_fleet.fleet_log import Entry
 from pvebench_fleet.imported import ImportedRun
 from pvebench_fleet.push import MAX_LINE_BYTES, lines_of

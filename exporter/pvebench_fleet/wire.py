@@ -25,9 +25,9 @@ from pydantic import (
     model_validator,
 )
 
-from pvebench.errors import FleetMessageInvalid
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.workload import Direction
+from pvebench_fleet import FleetMessageInvalid
 
 PROTOCOL: Final = "pvebench-fleet/1"
 RUNS: Final = "pvebench-runs/1"

@@ -10,7 +10,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from pvebench.errors import FleetError
+from pvebench_fleet import FleetError
 from pvebench_fleet.hub.rules import read_lines, read_push
 from pvebench_fleet.push import LONGEST_WAIT, Reply, Sender
 from pvebench_fleet.run_files import opened

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from pvebench.errors import HubUnreachable
 from pvebench.model.run import Sample, Unit
+from pvebench_fleet import HubUnreachable
 from pvebench_fleet.fleet_log import FIRST, LogPosition, fold
 from pvebench_fleet.hub.rules import STEP, Batch, Door, Holder, SiteRow, State, Transaction, release
 from pvebench_fleet.push import Reply, Sender

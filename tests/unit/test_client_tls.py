@@ -19,9 +19,10 @@ from aiosmtpd.controller import Controller
 
 from pvebench.diagnostics.pipeline import fetch
 from pvebench.drivers.linux import node_exporter
-from pvebench.errors import HubUnreachable, MachineError, PipelineError
+from pvebench.errors import MachineError, PipelineError
 from pvebench.notify.delivery import send
 from pvebench.provision.grafana import Grafana
+from pvebench_fleet import HubUnreachable
 from pvebench_fleet.connection import HubAddress
 from testing.certificates import make_certificate
 from testing.prometheus import free_port

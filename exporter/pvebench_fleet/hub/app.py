@@ -21,7 +21,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pvebench.errors import HubDatabaseError
 from pvebench.log import log
 from pvebench.metrics.collector_io import Families, text_of
 from pvebench.model.environment import KnownIssue
@@ -32,6 +31,7 @@ from pvebench.sanitize import printable
 from pvebench.verdicts.change_text import change_of
 from pvebench.web.request_filter import is_in, user_of
 from pvebench.web.responses import security_headers
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.across_sites import FleetEffect
 from pvebench_fleet.hub.fleet_view import (
     SKEW_SECONDS,

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pvebench.errors import HubDatabaseError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
 from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.hub.store.node_transaction import NodeTransaction
 

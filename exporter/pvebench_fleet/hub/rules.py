@@ -19,8 +19,8 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
-from pvebench.errors import FleetMessageInvalid
 from pvebench.model.units import DAY, whole_number
+from pvebench_fleet import FleetMessageInvalid
 from pvebench_fleet.wire import (
     MAJOR,
     Answer,

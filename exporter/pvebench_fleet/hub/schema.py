@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
 
-from pvebench.errors import HubDatabaseError
+from pvebench_fleet import HubDatabaseError
 
 HEAD: Final = "0001"
 """Schema revision that this code reads and writes."""

@@ -19,7 +19,6 @@ from pvebench.config import Settings
 from pvebench.config.settings import NotifySettings
 from pvebench.diagnostics import doctor
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.errors import HubUnreachable
 from pvebench.model.status import State
 from pvebench.notify.delivery import Sent
 from pvebench.notify.sender import NotificationSender
@@ -28,6 +27,7 @@ from pvebench.service.publisher import page_of
 from pvebench.store.outbox import Message
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
+from pvebench_fleet import HubUnreachable
 from pvebench_fleet.connection import _send_all
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.push import Reply, Sender

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_settings
-from pvebench.errors import ConfigError, HubUnreachable
+from pvebench.errors import ConfigError
 from pvebench.model.run import Outcome
 from pvebench.store.writing import ReplacedRun
-from pvebench_fleet import connection
+from pvebench_fleet import HubUnreachable, connection
 from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.rules import read_push

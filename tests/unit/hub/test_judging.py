@@ -18,7 +18,6 @@ from psycopg.rows import dict_row
 
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
-from pvebench.errors import HubDatabaseError
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome
 from pvebench.store.changes import Decision
@@ -29,6 +28,7 @@ from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub import judging
 from pvebench_fleet.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
 from pvebench_fleet.hub.store.database import HubDatabase

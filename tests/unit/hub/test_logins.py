@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pvebench.errors import HubDatabaseError
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
 from testing.hub_requests import TOKEN

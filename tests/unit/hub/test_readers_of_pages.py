@@ -18,10 +18,10 @@ import psycopg
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.errors import HubDatabaseError
 from pvebench.web.request_filter import Access
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
 from pvebench_fleet.hub.store.database import HubDatabase
 from testing.prometheus import free_port

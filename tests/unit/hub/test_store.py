@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from pvebench.errors import HubDatabaseError
 from pvebench.model.run import Sample, Unit
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.rules import SiteRow
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.hub.store.site_transaction import SiteTransaction, SiteUnknown

@@ -14,8 +14,8 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 
-from pvebench.errors import HubDatabaseError
 from pvebench.model.units import DAY
+from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.fleet_view import FleetView, Overview, SiteView
 from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
 from pvebench_fleet.hub.schema import HEAD

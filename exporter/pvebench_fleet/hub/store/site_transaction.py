@@ -18,9 +18,9 @@ from typing import Any, Final
 import psycopg
 from psycopg.types.json import Jsonb
 
-from pvebench.errors import FleetError
 from pvebench.model.figures import impossible_number
 from pvebench.model.units import DAY, show_bytes, show_seconds
+from pvebench_fleet import FleetError
 from pvebench_fleet.hub.rules import (
     AHEAD_SECONDS,
     RUN_BYTES,
