@@ -20,7 +20,7 @@ PULL_SECONDS: Final = 600.0
 BUILD_SECONDS: Final = 1800.0
 
 
-def wanted() -> dict[str, str]:
+def expected() -> dict[str, str]:
     """Return image -> service of what compose.yaml does not build itself."""
     services: dict[str, Any] = YAML(typ="safe").load(ROOT / "compose.yaml")["services"]
     found: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Images:
             self._note(base)
         missing = {
             image: service
-            for image, service in wanted().items()
+            for image, service in expected().items()
             if not self._is_there(image) and not self._pulled(image)
         }
         self._stand_in(missing, base)

@@ -63,11 +63,11 @@ class Count:
         )
 
 
-def play(site: Site, place: Lab, wanted: Scenario, count: Count, seconds: int) -> None:
+def play(site: Site, place: Lab, requested: Scenario, count: Count, seconds: int) -> None:
     """Plug the disk in, write, count what came of it; the VM is new after trouble."""
     count.runs += 1
     try:
-        guest, attachment = place.plug(wanted)
+        guest, attachment = place.plug(requested)
         more = [f"--filename={attachment.device}", f"--runtime={seconds}"]
         pid = guest.start([*FIO.split(), *more])
         deadline = site.clock.monotonic() + seconds + END_SECONDS
@@ -82,7 +82,7 @@ def play(site: Site, place: Lab, wanted: Scenario, count: Count, seconds: int) -
         end(place)
     except DriverError as error:
         count.other += 1
-        print(f"{wanted.slug}: {error}", flush=True)
+        print(f"{requested.slug}: {error}", flush=True)
         end(place)
 
 
@@ -116,8 +116,8 @@ def main() -> int:
         probe = cast("HostProbe", None)  # nobody asks it
         site = Site(node="lab", hypervisor=place.qemu, probe=probe, clock=place.clock)
         try:
-            for wanted in itertools.islice(itertools.cycle(DISKS), given.runs):
-                play(site, place, wanted, count, given.seconds)
+            for requested in itertools.islice(itertools.cycle(DISKS), given.runs):
+                play(site, place, requested, count, given.seconds)
                 if count.runs % 20 == 0:
                     print(f"{time.monotonic() - begun:5.0f} s: {count}", flush=True)
                 if time.monotonic() - begun > given.minutes * 60:

@@ -95,7 +95,7 @@ def every_cache_mode(cluster: CephCluster, directory: Path, more: Sequence[str])
     config = str(write_settings(cluster, directory))
     subprocess.run(pvebench("guest", "build"), check=True)
     subprocess.run(pvebench("check", "--config", config), check=True)
-    for cache, wanted in CACHED.items():
+    for cache, expected in CACHED.items():
         say(f"cache {cache}")
         watch = Watch(cluster)
         watch.start()
@@ -106,7 +106,7 @@ def every_cache_mode(cluster: CephCluster, directory: Path, more: Sequence[str])
         assert done.returncode in (0, 9), done.returncode
         # Before a mode with a cache is measured, a plain disk fills the volume past it.
         seen = watch.end()
-        assert {wanted} <= seen <= {wanted, "false"}, seen
+        assert {expected} <= seen <= {expected, "false"}, seen
         assert images(cluster) == [], images(cluster)
     subprocess.run(pvebench("run", "--config", config, "--cycles", "1", *more), check=False)
     must_be_measured(results(directory / "state"))

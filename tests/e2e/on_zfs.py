@@ -88,11 +88,11 @@ def volumes() -> dict[str, dict[str, str]]:
     return {name_of(each): each for each in [{}, *options, *unsafe]}
 
 
-def create(vm: HostVm, wanted: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def create(vm: HostVm, requested: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return name -> path of new zvols and files in the pool, whose options ZFS confirms."""
     sized = {
         name: {key: parse_size(text) if key in SIZES else text for key, text in options.items()}
-        for name, options in wanted.items()
+        for name, options in requested.items()
     }
     words = python(f"{HOME}/tests/hostvm/zvols.py", "bench", str(VOLUME_BYTES))
     said = json.loads(vm.run(shlex.join(words), stdin=json.dumps(sized).encode()))
@@ -150,10 +150,12 @@ def measure(vm: HostVm, pack: str, paths: dict[str, str], only: Sequence[str]) -
     runs: list[Any] = []
     with watched(vm) as seen:
         for cache in CACHES:
-            wanted = [word for each in only for word in ("--only", each) if f".raw.{cache}" in each]
+            requested = [
+                word for each in only for word in ("--only", each) if f".raw.{cache}" in each
+            ]
             with exported(vm, paths, cache), tempfile.TemporaryDirectory(prefix="e2e-zfs-") as name:
                 config = write_settings(Path(name), vm.nbd_port, pack, [*paths])
-                runs += measured(config, Path(name, "state"), ["--cycles", "1", *wanted])
+                runs += measured(config, Path(name, "state"), ["--cycles", "1", *requested])
     return [run | {"far": within(seen, run)} for run in runs]
 
 
@@ -213,12 +215,12 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def judged(runs: Sequence[dict[str, Any]], wanted: Sequence[str]) -> None:
+def judged(runs: Sequence[dict[str, Any]], requested: Sequence[str]) -> None:
     """Print the runs; fail where one is missing, did not come about, or has another warmth."""
     print(table(runs), flush=True)
     must_be_measured(runs)
     ran = {f"{run['scenario']}/{run['workload']}" for run in runs}
-    assert {*wanted} <= ran, {*wanted} - ran
+    assert {*requested} <= ran, {*requested} - ran
     for run in runs:
         share, scenario = device_share(run), run["scenario"]
         if share is None:
@@ -238,9 +240,9 @@ def sample(row: Row) -> list[str]:
 
 def published(vm: HostVm, row: Row) -> None:
     """The sample of a row of zfs-mdadm-2016, on the zvol and on the bare disk."""
-    wanted = sample(row)
+    requested = sample(row)
     with made(vm, row.storage) as path:
-        judged(measure(vm, row.pack, {row.storage: path}, wanted), wanted)
+        judged(measure(vm, row.pack, {row.storage: path}, requested), requested)
 
 
 def options(vm: HostVm) -> None:

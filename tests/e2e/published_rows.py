@@ -57,17 +57,19 @@ def run(row: Row) -> None:
 def must_have_run(row: Row, runs: Sequence[dict[str, Any]]) -> None:
     """Fail where a scenario or a workload of the row's sample was not measured."""
     must_be_measured(runs)
-    wanted, ran = row.sample(), {(one["scenario"], one["workload"]) for one in runs}
-    assert {case.scenario.slug for case in wanted} == {scenario for scenario, _ in ran}
-    assert {case.workload.slug for case in wanted} == {workload for _, workload in ran}
+    requested, ran = row.sample(), {(one["scenario"], one["workload"]) for one in runs}
+    assert {case.scenario.slug for case in requested} == {scenario for scenario, _ in ran}
+    assert {case.workload.slug for case in requested} == {workload for _, workload in ran}
 
 
 def main(packs: Sequence[str]) -> int:
     if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
         print("pvebench: NOT TRIED: loop devices need root and /dev/loop-control", file=sys.stderr)
         return 3
-    wanted = small_rows(LAB, packs)
-    return run_all((f"{row.pack}: {row.storage}, {row.side}", partial(run, row)) for row in wanted)
+    requested = small_rows(LAB, packs)
+    return run_all(
+        (f"{row.pack}: {row.storage}, {row.side}", partial(run, row)) for row in requested
+    )
 
 
 if __name__ == "__main__":

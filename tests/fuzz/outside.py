@@ -278,12 +278,12 @@ def proxmox_seeds() -> list[bytes]:
         kind = re.sub(r"^/nodes/[^/]+", "/nodes/n", told["path"])
         if told["method"] == "GET" and told["status"] == 200 and isinstance(told["body"], dict):
             good[kind] = max(good.get(kind, b""), json.dumps(told["body"]).encode(), key=len)
-    wanted = (
+    expected = (
         ("/version",),
         ("/nodes", "/nodes/n/storage", "/version"),
         ("/nodes/n/version", "/nodes/n/status", "/nodes/n/apt/versions"),
     )
-    recorded = [b"\n".join(good[path] for path in paths if path in good) for paths in wanted]
+    recorded = [b"\n".join(good[path] for path in paths if path in good) for paths in expected]
     ended = b'{"data":{"pid":7}}\n{"data":{"exited":1,"exitcode":0,"out-data":"hello"}}'
     results = b'{"data":{"pid":7}}\n{"data":{"content":"0 2\\n0\\n1 5\\nhello"}}'
     return [*recorded, ended, results]

@@ -69,12 +69,12 @@ class Lab:
         """Return another VM with volumes of its own, as `make_storages` gives it."""
         return self._make(f"test-vm{number}")[1]
 
-    def plug(self, wanted: Scenario) -> tuple[Guest, Attachment]:
+    def plug(self, requested: Scenario) -> tuple[Guest, Attachment]:
         """Attach the scenario's disk as a run does: by a boot where the bus cannot hot-plug."""
-        volume, _ = self.qemu.volume(wanted)
-        cold = Plug(volume, wanted.disk) if wanted.disk.cold else None
+        volume, _ = self.qemu.volume(requested)
+        cold = Plug(volume, requested.disk) if requested.disk.cold else None
         guest = self.qemu.boot(MACHINE, cold)
-        return guest, self.qemu.attach(volume, wanted.disk)
+        return guest, self.qemu.attach(volume, requested.disk)
 
     def remove_volumes(self) -> None:
         """Do what `shutdown` does, but with the VM running for the next test."""

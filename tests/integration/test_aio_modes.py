@@ -38,15 +38,17 @@ def lab(request: pytest.FixtureRequest, own_lab: Lab, tmp_path: Path) -> Lab:
 @pytest.mark.parametrize(("lab", "refused"), [(mode, mode) for mode in REFUSED], indirect=["lab"])
 def test_a_refused_aio_mode_is_never_taken_for_that_mode(lab: Lab, refused: Aio) -> None:
     """QEMU 7.2 rejects io_uring and native; QEMU 10 uses threads, and only prints a message."""
-    wanted = {mode: scenario(aio=mode) for mode in Aio}
+    requested = {mode: scenario(aio=mode) for mode in Aio}
     for mode in set(Aio) - {refused}:
-        attachment = lab.plug(wanted[mode])[1]
+        attachment = lab.plug(requested[mode])[1]
         assert attachment.effective["aio"] == mode
         assert "aio" not in attachment.unverified
-        assert mismatch(wanted[mode], attachment) == ""
+        assert mismatch(requested[mode], attachment) == ""
     try:
-        attachment = lab.plug(wanted[refused])[1]
+        attachment = lab.plug(requested[refused])[1]
     except SwitchFailed as error:
         assert re.search("io_uring ring|AIO context", str(error))  # noqa: PT017 # also right
     else:
-        assert mismatch(wanted[refused], attachment) == f"aio: requested {refused}, found threads"
+        assert (
+            mismatch(requested[refused], attachment) == f"aio: requested {refused}, found threads"
+        )

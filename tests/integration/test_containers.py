@@ -88,9 +88,9 @@ class Bench:
         site = Site(node="lab", hypervisor=self.both, probe=probe, clock=clock)
         self.runner = Runner(site, Recorder())
 
-    def run(self, wanted: Scenario, tool: str, **options: Any) -> Run:
+    def run(self, requested: Scenario, tool: str, **options: Any) -> Run:
         workload = tool_workload(tool, options, ramp_seconds=0.3, runtime_seconds=1.5)
-        case = Case(scenario=wanted, workload=workload)
+        case = Case(scenario=requested, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
     def close(self) -> None:
@@ -162,8 +162,8 @@ def test_every_tool_that_needs_no_vm_runs_in_it(bench: Bench) -> None:
 
 def test_host_and_container_take_turns_on_one_volume(bench: Bench) -> None:
     outcomes = [
-        bench.run(wanted, "fio", rw="randwrite", bs="4k", iodepth=1, fsync=1).outcome
-        for wanted in (HOST, CONTAINER)
+        bench.run(requested, "fio", rw="randwrite", bs="4k", iodepth=1, fsync=1).outcome
+        for requested in (HOST, CONTAINER)
     ]
     assert set(outcomes) <= MEASURED
 

@@ -66,8 +66,8 @@ class Host:
         self.runner = Runner(site, Recorder())
 
     def run(self, scenario: Scenario, tool: str = "fio", **options: object) -> Run:
-        wanted = {"rw": "randread", "bs": "4k", "iodepth": 4, **options} if tool == "fio" else {}
-        workload = tool_workload(tool, wanted, ramp_seconds=0.2, runtime_seconds=1.0)
+        requested = {"rw": "randread", "bs": "4k", "iodepth": 4, **options} if tool == "fio" else {}
+        workload = tool_workload(tool, requested, ramp_seconds=0.2, runtime_seconds=1.0)
         case = Case(scenario=scenario, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
@@ -191,8 +191,8 @@ def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
     claim(device, destroy=False)
     before = in_force(device)
     volume, _ = host.disk.volume(ROW)
-    wanted = tuned(read_ahead=other_size(device), scheduler=another(device))
-    host.disk.attach(volume, wanted.disk)
+    requested = tuned(read_ahead=other_size(device), scheduler=another(device))
+    host.disk.attach(volume, requested.disk)
     assert in_force(device) != before
     host.disk._machine._tuner._changed.clear()  # as if the process had died here
     lines = undo_local(
@@ -242,11 +242,11 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
     runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
     size = other_size(device)
-    wanted = replace(scenario(read_ahead=size), storage="disk")
+    requested = replace(scenario(read_ahead=size), storage="disk")
     workload = tool_workload(
         "fio", {"rw": "read", "bs": "64k"}, ramp_seconds=0.2, runtime_seconds=1.0
     )
-    run = runner.run(Case(scenario=wanted, workload=workload), cycle="", conduct=Conduct())
+    run = runner.run(Case(scenario=requested, workload=workload), cycle="", conduct=Conduct())
     assert run.outcome in MEASURED, run.reason
     assert json.loads(run.evidence["effective"])["read_ahead"] == str(size)
     assert in_force(device)["read_ahead"] == str(size)

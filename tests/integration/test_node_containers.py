@@ -94,9 +94,9 @@ class Bench:
         self.probe = self.site.probe
         self.runner = Runner(self.site, Recorder())
 
-    def run(self, wanted: Scenario, tool: str, **options: Any) -> Run:
+    def run(self, requested: Scenario, tool: str, **options: Any) -> Run:
         workload = tool_workload(tool, options, ramp_seconds=0.3, runtime_seconds=1.5)
-        case = Case(scenario=wanted, workload=workload)
+        case = Case(scenario=requested, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
     def guest(self) -> Guest:

@@ -84,9 +84,9 @@ def iops(run: Run) -> float:
     return sum(one.value for one in run.samples if one.metric == "iops")
 
 
-@pytest.mark.parametrize("wanted", [*HOT, *COLD], ids=lambda wanted: wanted.slug)
-def test_an_option_is_switched_on_read_back_and_measured(bench: Bench, wanted: Scenario) -> None:
-    run = bench.run(wanted)
+@pytest.mark.parametrize("requested", [*HOT, *COLD], ids=lambda requested: requested.slug)
+def test_an_option_is_switched_on_read_back_and_measured(bench: Bench, requested: Scenario) -> None:
+    run = bench.run(requested)
     assert run.outcome in MEASURED, run.reason
     assert iops(run) > 10
 
@@ -122,35 +122,35 @@ def test_a_limit_of_operations_is_kept(bench: Bench) -> None:
 def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(
     bench: Bench, lab: Lab
 ) -> None:
-    wanted = scenario(discard=True)
-    assert bench.run(wanted).outcome in MEASURED
+    requested = scenario(discard=True)
+    assert bench.run(requested).outcome in MEASURED
     (path,) = lab.storage.iterdir()
     full = path.stat().st_size // 512
     assert path.stat().st_blocks >= full
-    trimmed = bench.run(wanted, rw="trim", bs="1M")
+    trimmed = bench.run(requested, rw="trim", bs="1M")
     assert trimmed.outcome in MEASURED
     assert path.stat().st_blocks < full * 0.75
-    assert bench.run(wanted, rw="randread").outcome in MEASURED
+    assert bench.run(requested, rw="randread").outcome in MEASURED
     # The file system's own blocks for it may be more or fewer than the first time.
     assert path.stat().st_blocks >= full
 
 
 def test_without_discard_a_trim_leaves_the_volume_as_it_is(bench: Bench, lab: Lab) -> None:
-    wanted = scenario()
-    bench.run(wanted)
+    requested = scenario()
+    bench.run(requested)
     (path,) = lab.storage.iterdir()
     full = path.stat().st_blocks
-    bench.run(wanted, rw="trim", bs="1M")
+    bench.run(requested, rw="trim", bs="1M")
     assert path.stat().st_blocks == full
 
 
 def test_a_linked_clone_begins_empty_each_time_and_reads_its_base(bench: Bench, lab: Lab) -> None:
-    wanted = scenario(kind=Format.QCOW2, backing=True)
-    first = bench.run(wanted, rw="randwrite")
+    requested = scenario(kind=Format.QCOW2, backing=True)
+    first = bench.run(requested, rw="randwrite")
     overlay = next(path for path in lab.storage.iterdir() if path.name.endswith("backing-1"))
     grown = overlay.stat().st_blocks * 512
     assert grown > MIB
-    second = bench.run(wanted, rw="randread")
+    second = bench.run(requested, rw="randread")
     assert first.outcome in MEASURED
     assert second.outcome in MEASURED
     assert overlay.stat().st_blocks * 512 < MIB
@@ -230,8 +230,8 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
         claim(device, destroy=False)
         before = marks(device)
         layout = Layout(filesystem=Filesystem.EXT4, file_bytes=8 * MIB)
-        for wanted in (on("block"), replace(on("block"), layout=layout), on("block")):
-            run = bench.run(wanted)  # the guest's file system does not make it look foreign
+        for requested in (on("block"), replace(on("block"), layout=layout), on("block")):
+            run = bench.run(requested)  # the guest's file system does not make it look foreign
             assert run.outcome in MEASURED, run.reason
         subprocess.run(["sfdisk", "-q", "--force", str(device)], input=b"start=2048", check=True)
         partitioned = device.read_bytes()

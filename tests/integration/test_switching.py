@@ -42,10 +42,10 @@ TWENTY = list(itertools.product(HOT, (Format.RAW, Format.QCOW2), Cache))
 def test_all_twenty_configurations_are_attached_and_read_back_as_asked(shared_lab: Lab) -> None:
     shared_lab.qemu.boot(MACHINE)
     for bus, kind, cache in TWENTY:
-        wanted = scenario(bus, kind, cache)
-        volume, _ = shared_lab.qemu.volume(wanted)
-        attachment = shared_lab.qemu.attach(volume, wanted.disk)
-        assert mismatch(wanted, attachment) == "", wanted.slug
+        requested = scenario(bus, kind, cache)
+        volume, _ = shared_lab.qemu.volume(requested)
+        attachment = shared_lab.qemu.attach(volume, requested.disk)
+        assert mismatch(requested, attachment) == "", requested.slug
 
 
 @pytest.mark.parametrize("bus", HOT)
@@ -54,9 +54,9 @@ def test_every_aio_mode_works_with_and_without_an_iothread(
     shared_lab: Lab, bus: Bus, aio: Aio
 ) -> None:
     for iothread in (False, True):
-        wanted = scenario(bus, aio=aio, iothread=iothread)
-        _, attachment = shared_lab.plug(wanted)
-        assert mismatch(wanted, attachment) == ""
+        requested = scenario(bus, aio=aio, iothread=iothread)
+        _, attachment = shared_lab.plug(requested)
+        assert mismatch(requested, attachment) == ""
         assert attachment.unverified == ("discard", "preallocation")
 
 
@@ -78,17 +78,17 @@ def test_a_disk_that_drops_all_writes_is_named_and_measured_by_no_run(
 
 def test_a_setting_behind_our_back_is_seen_as_a_mismatch(shared_lab: Lab) -> None:
     shared_lab.qemu.boot(MACHINE)
-    wanted, other = scenario(cache=Cache.NONE), scenario(cache=Cache.UNSAFE)
-    volume, _ = shared_lab.qemu.volume(wanted)
+    requested, other = scenario(cache=Cache.NONE), scenario(cache=Cache.UNSAFE)
+    volume, _ = shared_lab.qemu.volume(requested)
     attachment = shared_lab.qemu.attach(volume, other.disk)
-    assert mismatch(wanted, attachment) == "cache: requested none, found unsafe"
+    assert mismatch(requested, attachment) == "cache: requested none, found unsafe"
 
 
 def test_the_page_cache_of_the_volume_is_empty_after_it_is_dropped(shared_lab: Lab) -> None:
     guest = shared_lab.qemu.boot(MACHINE)
-    wanted = scenario(cache=Cache.WRITEBACK)
-    volume, _ = shared_lab.qemu.volume(wanted)
-    device = shared_lab.qemu.attach(volume, wanted.disk).device
+    requested = scenario(cache=Cache.WRITEBACK)
+    volume, _ = shared_lab.qemu.volume(requested)
+    device = shared_lab.qemu.attach(volume, requested.disk).device
     write = f"dd if=/dev/urandom of={device} bs=1M count=16 2>/dev/null && sync"
     cached = 0
     for _ in range(3):  # the kernel evicts clean pages at any time, and did so once under load
@@ -100,9 +100,9 @@ def test_the_page_cache_of_the_volume_is_empty_after_it_is_dropped(shared_lab: L
 
 def test_qemus_counters_grow_with_the_guests_io(shared_lab: Lab) -> None:
     guest = shared_lab.qemu.boot(MACHINE)
-    wanted = scenario()
-    volume, _ = shared_lab.qemu.volume(wanted)
-    device = shared_lab.qemu.attach(volume, wanted.disk).device
+    requested = scenario()
+    volume, _ = shared_lab.qemu.volume(requested)
+    device = shared_lab.qemu.attach(volume, requested.disk).device
     before = shared_lab.qemu.counters()
     write = f"dd if=/dev/zero of={device} bs=1M count=4 conv=fsync 2>/dev/null"
     guest.run(["/bin/sh", "-c", write])
@@ -124,11 +124,11 @@ def test_qemu_opens_the_volume_past_the_page_cache_for_none_and_directsync_only(
     with subprocess.Popen(command) as tracer:
         shared_lab.clock.sleep(1.0)
         for cache in Cache:
-            wanted = scenario(Bus.VIRTIO, Format.RAW, cache)
-            volume, _ = shared_lab.qemu.volume(wanted)
+            requested = scenario(Bus.VIRTIO, Format.RAW, cache)
+            volume, _ = shared_lab.qemu.volume(requested)
             shared_lab.clock.sleep(0.3)
             done = len(trace.read_text())
-            shared_lab.qemu.attach(volume, wanted.disk)
+            shared_lab.qemu.attach(volume, requested.disk)
             shared_lab.clock.sleep(0.3)
             lines = [
                 line
@@ -226,10 +226,10 @@ def test_a_large_file_comes_back_whole(shared_lab: Lab) -> None:
 
 def test_an_option_that_qemu_refuses_fails_the_switch_and_the_vm_recovers(shared_lab: Lab) -> None:
     shared_lab.qemu.boot(MACHINE)
-    wanted = scenario(cache=Cache.WRITEBACK, aio=Aio.NATIVE)
-    volume, _ = shared_lab.qemu.volume(wanted)
+    requested = scenario(cache=Cache.WRITEBACK, aio=Aio.NATIVE)
+    volume, _ = shared_lab.qemu.volume(requested)
     with pytest.raises(SwitchFailed, match="aio=native"):
-        shared_lab.qemu.attach(volume, wanted.disk)
+        shared_lab.qemu.attach(volume, requested.disk)
     shared_lab.qemu.boot(MACHINE)
     good = scenario()
     assert mismatch(good, shared_lab.qemu.attach(volume, good.disk)) == ""
@@ -256,9 +256,9 @@ def test_a_volume_that_does_not_fit_is_refused_before_it_is_made(own_lab: Lab) -
 
 def test_shutdown_leaves_no_process_volume_or_socket(own_lab: Lab) -> None:
     own_lab.qemu.boot(MACHINE)
-    wanted = scenario()
-    volume, _ = own_lab.qemu.volume(wanted)
-    own_lab.qemu.attach(volume, wanted.disk)
+    requested = scenario()
+    volume, _ = own_lab.qemu.volume(requested)
+    own_lab.qemu.attach(volume, requested.disk)
     pid = own_lab.qemu.pid
     own_lab.qemu.shutdown()
     assert not Path(f"/proc/{pid}").exists()

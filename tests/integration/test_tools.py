@@ -50,9 +50,9 @@ class Bench:
         site = Site(node="lab", hypervisor=both, probe=probe, clock=lab.clock)
         self.runner = Runner(site, Recorder())
 
-    def run(self, wanted: Scenario, tool: str, **options: Any) -> Run:
+    def run(self, requested: Scenario, tool: str, **options: Any) -> Run:
         workload = tool_workload(tool, options, ramp_seconds=0.5, runtime_seconds=3.0)
-        case = Case(scenario=wanted, workload=workload)
+        case = Case(scenario=requested, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
 
@@ -76,26 +76,26 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     ],
     ids=["ping-read", "ping-write", "dd-read", "dd-write", "dd-tiny"],
 )
-@pytest.mark.parametrize("wanted", [DEVICE, HOST, ON_EXT4], ids=["device", "host", "ext4"])
+@pytest.mark.parametrize("requested", [DEVICE, HOST, ON_EXT4], ids=["device", "host", "ext4"])
 def test_a_tool_that_takes_any_target_measures_it(
-    bench: Bench, wanted: Scenario, tool: str, options: dict[str, Any]
+    bench: Bench, requested: Scenario, tool: str, options: dict[str, Any]
 ) -> None:
     """All tools of a target in a row: another size is another volume, which is filled again."""
-    run = bench.run(wanted, tool, **options)
+    run = bench.run(requested, tool, **options)
     assert run.outcome in MEASURED, run.reason
     assert value(run, "bandwidth") > 10_000
 
 
-@pytest.mark.parametrize("wanted", [ON_EXT4, HOST], ids=["ext4", "host"])
-def test_sysbench_and_bonnie_make_files_and_leave_none(bench: Bench, wanted: Scenario) -> None:
-    mixed = bench.run(wanted, "sysbench", mode="rndrw", size="16M", direct=True)
+@pytest.mark.parametrize("requested", [ON_EXT4, HOST], ids=["ext4", "host"])
+def test_sysbench_and_bonnie_make_files_and_leave_none(bench: Bench, requested: Scenario) -> None:
+    mixed = bench.run(requested, "sysbench", mode="rndrw", size="16M", direct=True)
     assert mixed.outcome in MEASURED, mixed.reason
     assert value(mixed, "iops") > 10
-    created = bench.run(wanted, "sysbench", mode="seqwr", size="16M")
+    created = bench.run(requested, "sysbench", mode="seqwr", size="16M")
     assert created.outcome in MEASURED, created.reason
-    stream = bench.run(wanted, "bonnie++", size="16M")
+    stream = bench.run(requested, "bonnie++", size="16M")
     assert stream.outcome in MEASURED, stream.reason
-    again = bench.run(wanted, "sysbench", mode="seqrd", size="16M")
+    again = bench.run(requested, "sysbench", mode="seqrd", size="16M")
     assert again.outcome in MEASURED, again.reason
 
 

@@ -118,9 +118,9 @@ def values(
         {
             "expr": f"max(round(100 * ({substitute(text, selected)})))",
             "eval_time": f"{HOURS}h",
-            "exp_samples": [{"labels": "{}", "value": float(wanted)}],
+            "exp_samples": [{"labels": "{}", "value": float(expected)}],
         }
-        for text, wanted in expressions.items()
+        for text, expected in expressions.items()
     ]
     some = [{"series": name, "values": " ".join(map(str, all_))} for name, all_ in series.items()]
     rules = {"interval": "1h", "input_series": some, "promql_expr_test": checks}

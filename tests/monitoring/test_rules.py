@@ -91,7 +91,7 @@ def test_the_examples_of_receivers_are_valid_for_alertmanager(tmp_path: Path) ->
 
 def test_a_lost_exporter_and_the_dead_mans_switch_go_where_the_examples_say() -> None:
     example = str(ROOT / "prometheus" / "alertmanager" / "alertmanager.yml")
-    for labels, wanted in (
+    for labels, expected in (
         ("alertname=PVEBenchWatchdog", "watchdog"),
         ("alertname=PVEBenchExporterDown severity=warning", "phone,mail"),
         ("alertname=PVEBenchNoisy severity=info", "phone"),
@@ -103,7 +103,7 @@ def test_a_lost_exporter_and_the_dead_mans_switch_go_where_the_examples_say() ->
             check=True,
             timeout=300,
         )
-        assert told.stdout.strip() == wanted
+        assert told.stdout.strip() == expected
 
 
 def amtool(config: Path) -> subprocess.CompletedProcess[str]:

@@ -58,8 +58,8 @@ def days_of(panel: Mapping[str, Any], range_: str) -> float:
 def step_of(panel: Mapping[str, Any], days: float) -> int:
     """Return the step in which Grafana asks for so many days on a wide screen; seconds."""
     pixels = panel["gridPos"]["w"] / COLUMNS * SCREEN_PIXELS
-    wanted = days * DAY / (panel.get("maxDataPoints") or pixels)
-    return next(step for most, step in STEPS if wanted <= most)
+    needed = days * DAY / (panel.get("maxDataPoints") or pixels)
+    return next(step for most, step in STEPS if needed <= most)
 
 
 def over_time(panel: Mapping[str, Any], days: float) -> dict[str, str]:

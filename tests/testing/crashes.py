@@ -319,9 +319,9 @@ class LabCrashTest(CrashTest):
 
     def _inside(self) -> list[int]:
         """Return what runs in a container of this instance."""
-        wanted = f"lxc.payload.pvebench-test-{self._owner()}"
+        expected = f"lxc.payload.pvebench-test-{self._owner()}"
         groups = Path("/proc").glob("[0-9]*/cgroup")
-        return [int(path.parent.name) for path in groups if wanted in text(path)]
+        return [int(path.parent.name) for path in groups if expected in text(path)]
 
     def _left(self) -> Iterator[str]:
         """Yield every QEMU, volume, socket, mount and lock that is left."""

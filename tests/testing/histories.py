@@ -94,12 +94,12 @@ def material(
     )
 
 
-def after_change(ratio: float, changed_at: int = 40, **wanted: str) -> Effect:
+def after_change(ratio: float, changed_at: int = 40, **affected: str) -> Effect:
     """Return an effect on the cases with all these labels, from run `changed_at` on."""
-    figure = wanted.pop("figure", "throughput")
+    figure = affected.pop("figure", "throughput")
 
     def effect(labels: Labels, name: str, run: int) -> float:
-        hit = all(labels.get(key) == value for key, value in wanted.items())
+        hit = all(labels.get(key) == value for key, value in affected.items())
         return ratio if hit and name == figure and run >= changed_at else 1.0
 
     return effect

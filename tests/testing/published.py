@@ -134,17 +134,17 @@ class Row:
         scenarios = list(dict.fromkeys(case.scenario.slug for case in cases))
         workloads = list(dict.fromkeys(case.workload.slug for case in cases))
         known = {(case.scenario.slug, case.workload.slug): case for case in cases}
-        wanted: dict[str, Case] = {}
+        selected: dict[str, Case] = {}
         for number in range(max(len(scenarios), len(workloads))):
             pair = scenarios[number % len(scenarios)], workloads[number % len(workloads)]
             if pair in known:
-                wanted[known[pair].slug] = known[pair]
+                selected[known[pair].slug] = known[pair]
         for case in cases:
-            met = {one.scenario.slug for one in wanted.values()}
-            ran = {one.workload.slug for one in wanted.values()}
+            met = {one.scenario.slug for one in selected.values()}
+            ran = {one.workload.slug for one in selected.values()}
             if case.scenario.slug not in met or case.workload.slug not in ran:
-                wanted[case.slug] = case
-        return list(wanted.values())
+                selected[case.slug] = case
+        return list(selected.values())
 
 
 def scale_of(name: str) -> float:

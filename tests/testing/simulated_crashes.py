@@ -445,11 +445,11 @@ class _Life:
         good = {
             run.case.key for run in self._story.told.runs[self._calm_from :] if run.outcome.good
         }
-        wanted = {case.key for one in self._worker.assignments for case in one.matrix.cases}
-        if wanted <= good:
+        expected = {case.key for one in self._worker.assignments for case in one.matrix.cases}
+        if expected <= good:
             self._clock.stop()
         elif self._clock.monotonic() - self._calm_at > CALM_SECONDS:
-            self._broken.add("stuck", f"no good run of {len(wanted - good)} cases within an hour")
+            self._broken.add("stuck", f"no good run of {len(expected - good)} cases within an hour")
             self._clock.stop()
 
 

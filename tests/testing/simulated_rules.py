@@ -149,8 +149,8 @@ def _look_at_run(run: StoredRun, store: Store, case: Case, broken: Broken) -> No
         return
     evidence = store.evidence(run.number)
     disk = case.scenario.disk
-    wanted = f"simulated:{case.scenario.volume} {disk.bus} {disk.cache}"
+    expected = f"simulated:{case.scenario.volume} {disk.bus} {disk.cache}"
     on_node = f"local:{case.scenario.volume_bytes} {disk.bus} {disk.cache}"
     measured = json.loads(evidence["output"])["jobs"][0]["jobname"]
-    if measured != (on_node if evidence["hypervisor"].startswith("container ") else wanted):
+    if measured != (on_node if evidence["hypervisor"].startswith("container ") else expected):
         broken.add("mislabeled", f"{case.slug} holds the numbers of {measured}")

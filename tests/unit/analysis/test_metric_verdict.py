@@ -293,11 +293,11 @@ def test_a_step_before_an_upgrade_is_not_blamed_on_it() -> None:
     assert "% slower since 1970-03-0" in sentence(finding)
 
 
-def creeping(loss: float, begin: int = 0, **wanted: str) -> Effect:
+def creeping(loss: float, begin: int = 0, **affected: str) -> Effect:
     """Return an effect that takes `loss` of the value with every run from `begin` on."""
 
     def effect(labels: Labels, figure: str, run: int) -> float:
-        hit = all(labels.get(key) == value for key, value in wanted.items())
+        hit = all(labels.get(key) == value for key, value in affected.items())
         return (1 - loss) ** max(0, run - begin) if hit else 1.0
 
     return effect

@@ -183,8 +183,8 @@ def test_the_hosts_row_takes_no_disk_options() -> None:
 def test_a_containers_row_takes_no_disk_options_and_what_can_be_mounted(
     options: dict[str, object], kind: str, reason: str
 ) -> None:
-    wanted = dataclasses.replace(CONTAINER, disk=in_container(CONTAINER.disk, **options))
-    assert reason in (why_not(wanted, KINDS[kind].holds) or "nothing")
+    requested = dataclasses.replace(CONTAINER, disk=in_container(CONTAINER.disk, **options))
+    assert reason in (why_not(requested, KINDS[kind].holds) or "nothing")
 
 
 def test_a_container_has_a_file_system_and_on_a_node_a_device_below_it() -> None:

@@ -67,11 +67,11 @@ def works(program: list[str]) -> bool:
 
 
 def test_looking_without_a_login_is_off_until_env_switches_it_on(tmp_path: Path) -> None:
-    for given, wanted in (({}, "false"), ({"GRAFANA_ANONYMOUS": "true"}, "true")):
+    for given, expected in (({}, "false"), ({"GRAFANA_ANONYMOUS": "true"}, "true")):
         services = resolved(tmp_path, COMPOSE_PROFILES="demo", **given)
         for name in ("grafana", "demo-grafana"):
             environment = services[name]["environment"]
-            assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == wanted
+            assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == expected
             password = environment["GF_SECURITY_ADMIN_PASSWORD__FILE"]
             assert password == "/run/pvebench/grafana_admin_password"
             assert "GF_AUTH_DISABLE_LOGIN_FORM" not in environment

@@ -211,10 +211,10 @@ def expanded(*words: str) -> set[str]:
 def test_every_group_of_a_drop_in_is_debians_or_is_made_by_the_package() -> None:
     """Debian's are those of base-passwd; nothing starts with a group that is not there."""
     texts = "".join(one.read_text("utf-8") for one in DROP_INS)
-    wanted = set(re.findall(r"(?m)^SupplementaryGroups=(\w+)$", texts))
+    expected = set(re.findall(r"(?m)^SupplementaryGroups=(\w+)$", texts))
     base = Path("/usr/share/base-passwd/group.master").read_text("utf-8").splitlines()
     made = re.findall(r"(?m)^g (\w+)", (PACKAGING / "deb/sysusers.conf").read_text("utf-8"))
-    assert wanted - {line.partition(":")[0] for line in base} == set(made)
+    assert expected - {line.partition(":")[0] for line in base} == set(made)
 
 
 def test_every_drop_in_is_documented() -> None:

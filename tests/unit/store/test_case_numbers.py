@@ -161,8 +161,8 @@ def test_whatever_happens_to_runs_their_numbers_are_those_of_the_samples(
 
 @pytest.mark.parametrize("until", [0, 1, 5, 16])
 def test_runs_after_a_number_are_not_read(world: World, until: int) -> None:
-    wanted = {number: one for number, one in world.samples().items() if number <= until}
-    assert read(world.store, until) == wanted
+    expected = {number: one for number, one in world.samples().items() if number <= until}
+    assert read(world.store, until) == expected
 
 
 def test_the_numbers_lie_together_by_case_and_run(world: World) -> None:
@@ -184,13 +184,13 @@ def test_a_number_that_is_damaged_is_reported(world: World) -> None:
 
 def test_a_restored_copy_has_the_numbers_of_its_time(world: World) -> None:
     copy = world.store.back_up(START, keep=1, max_bytes=2**30)
-    wanted, path = world.samples(), world.store.path
+    expected, path = world.samples(), world.store.path
     world.correct()
-    assert read(world.store) == world.samples() != wanted
+    assert read(world.store) == world.samples() != expected
     world.store.close()
     restore(path, copy.path, START)
     world.store = TemporaryStore(path)
-    assert read(world.store) == wanted
+    assert read(world.store) == expected
 
 
 def test_a_run_has_the_same_numbers_before_and_after_it_was_stored(world: World) -> None:

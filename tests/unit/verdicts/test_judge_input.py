@@ -382,10 +382,10 @@ def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
         if one.name == "pvebench_baseline_iops" and one.labels["bus"] == "virtio"
     }
     assert all(9_900 < value < 10_100 for value in baselines)
-    wanted = {metric.exposed for metric in CATALOG.values() if is_of_verdicts(metric.exposed)}
+    expected = {metric.exposed for metric in CATALOG.values() if is_of_verdicts(metric.exposed)}
     # No latency was measured here, and nothing creeps.
     missing = {"pvebench_baseline_latency_percentile_seconds", "pvebench_change_gradual_ratio"}
-    assert wanted - {one.name for one in samples} == missing
+    assert expected - {one.name for one in samples} == missing
 
 
 def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Store) -> None:

@@ -95,8 +95,8 @@ def test_every_answer_has_the_keys_of_its_shape_and_no_others(
         name = PATHS[path].shape.__name__
         answer = http_client.get(address + where, timeout=60)
         assert answer.status_code == 200
-        wanted = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
-        jsonschema.validate(answer.json(), wanted, cls=jsonschema.Draft202012Validator)
+        expected = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
+        jsonschema.validate(answer.json(), expected, cls=jsonschema.Draft202012Validator)
         asked += 1
     assert asked > 15
 

@@ -60,9 +60,9 @@ def read(place: Path, text: str) -> WebConfig:
 def test_what_the_toolkit_defines_is_taken(place: Path, tls: str) -> None:
     found = read(place, f"tls_server_config: {{{tls}}}\nhttp_server_config: {{http2: false}}\n")
     assert found.tls is not None
-    wanted = "RequireAndVerify" in tls, "Verify" in tls
+    expected = "RequireAndVerify" in tls, "Verify" in tls
     mode = {(True, True): ssl.CERT_REQUIRED, (False, True): ssl.CERT_OPTIONAL}.get(
-        wanted, ssl.CERT_NONE
+        expected, ssl.CERT_NONE
     )
     assert found.tls.verify_mode == mode
 
