@@ -1,6 +1,6 @@
 """Containers without LXC: their place in plans, their configuration, their groups, their undo.
 
-What LXC itself makes of it is in tests/integration/test_containers.py.
+What LXC itself makes of it is in tests/integration/test_container_disk.py.
 """
 
 from __future__ import annotations
