@@ -164,13 +164,14 @@ def test_the_totals_in_memory_are_those_of_a_new_start(store: Store) -> None:
     assert [*results.now.totals.cycles.values()] == [1]
 
 
-def test_the_ten_newest_failures_are_shown(store: Store) -> None:
+def test_the_ten_newest_failures_and_the_trend_of_thirty_runs_are_shown(store: Store) -> None:
     results = LiveResults(store)
     failed = [run(hour=hour, outcome=Outcome.FAILED) for hour in range(12)]
-    for one in failed:
-        results.keep(one)
-    for shown in (results.now.failures, LiveResults(store).now.failures):
-        assert [each.uid for each in shown] == [each.uid for each in failed[:1:-1]]
+    for each in (*failed, *(run(hour=hour) for hour in range(12, 45))):
+        results.keep(each)
+    for shown in (results.now, LiveResults(store).now):
+        assert [each.uid for each in shown.failures] == [each.uid for each in failed[:1:-1]]
+        assert [len(each.points) for each in shown.trends.values()] == [30]
 
 
 def test_nothing_is_read_back_of_what_was_stored(store: Store) -> None:
