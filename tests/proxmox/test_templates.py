@@ -19,7 +19,7 @@ from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.setup.checks import Needs, inspect
-from pvebench.drivers.proxmox.vm import leftovers
+from pvebench.drivers.proxmox.vm import vm_undo
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, clone_options, make_vm
 from pvebench.errors import AccessDenied, HypervisorGone, SwitchFailed
@@ -209,7 +209,7 @@ def test_a_clone_that_takes_longer_than_the_wait_is_removed_later(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clone is not in the pool before its task ends, so the token does not see it."""
-    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
     install(site)
     site.cluster.may_copy.clear()
     number = request_of_clone(site)
@@ -220,7 +220,7 @@ def test_a_clone_that_takes_longer_than_the_wait_is_removed_later(
     assert site.store.journal.pending()
     site.cluster.tasks.all[-1].stopped.set()
     site.cluster.idle()
-    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 60.0)
+    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 60.0)
     assert site.undo() == ["VM 9000 already gone"]
     assert site.cluster.vms.keys() == {TEMPLATE}
 
@@ -302,7 +302,7 @@ def test_a_clone_that_fails_midway_leaves_nothing_and_says_why(site: Site) -> No
 def test_a_killed_clone_is_named_with_its_marker_for_root(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
     install(site)
     number = request_of_clone(site)
     site.cluster.may_copy.clear()

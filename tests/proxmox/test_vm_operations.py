@@ -31,13 +31,13 @@ from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
-from pvebench.drivers.proxmox.vm import archives, drive, hotplug, leftovers
-from pvebench.drivers.proxmox.vm.archives import KIND, expect_archive, notes
+from pvebench.drivers.proxmox.vm import backup_archives, drive, hotplug, vm_undo
+from pvebench.drivers.proxmox.vm.backup_archives import KIND, expect_archive, notes
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
 from pvebench.drivers.proxmox.vm.hotplug import unplug
-from pvebench.drivers.proxmox.vm.leftovers import undo_vms
+from pvebench.drivers.proxmox.vm.vm_undo import undo_vms
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -338,8 +338,8 @@ def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
     allowed: Site, monkeypatch: Patch
 ) -> None:
     """Its VM has an empty configuration without marker for as long as it runs."""
-    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
-    monkeypatch.setattr(archives, "SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(backup_archives, "SEARCH_SECONDS", 1.0)
     attach(allowed)
     one = allowed.node.operate("restore", 0)
     one.prepare()
@@ -359,8 +359,8 @@ EMPTY = {"memory": "128"}
 
 def restored_in_vain(site: Site, monkeypatch: Patch) -> int:
     """Crash beside a restore that fails after its start; return the ID of its VM."""
-    monkeypatch.setattr(leftovers, "_BIRTH_SECONDS", 1.0)
-    monkeypatch.setattr(archives, "SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(backup_archives, "SEARCH_SECONDS", 1.0)
     attach(site)
     one = site.node.operate("restore", 0)
     one.prepare()

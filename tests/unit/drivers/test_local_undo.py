@@ -17,7 +17,7 @@ from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
 from pvebench.drivers.proxmox.containers.container import KIND as NODE_CONTAINER
 from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
-from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_vms
+from pvebench.drivers.proxmox.vm.vm_undo import KEPT, undo_vms
 from pvebench.drivers.remote_tools import KIND as REMOTE
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, instance_id

@@ -1,6 +1,6 @@
 """Orphans of any pvebench on a cluster, in a journal or not: VMs of the pool, node containers.
 
-`vm.leftovers` handles those of this instance's journal; this module lists all, and removes only
+`vm.vm_undo` handles those of this instance's journal; this module lists all, and removes only
 what was listed and still has its ownership marker.
 """
 
@@ -24,7 +24,7 @@ from pvebench.drivers.proxmox.containers.container import (
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, nodes_of, section
-from pvebench.drivers.proxmox.vm.archives import remove_unrecorded
+from pvebench.drivers.proxmox.vm.backup_archives import remove_unrecorded
 from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     BenchVm,
@@ -35,7 +35,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
 )
 from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
-from pvebench.drivers.proxmox.vm.leftovers import KEPT
+from pvebench.drivers.proxmox.vm.vm_undo import KEPT
 from pvebench.errors import AccessDenied, DriverError, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds

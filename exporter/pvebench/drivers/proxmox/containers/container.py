@@ -18,8 +18,8 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import readable
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.leftovers import damaged_line, missing_keys
 from pvebench.drivers.proxmox.vm.vm_create import free_ids, no_free_id
+from pvebench.drivers.proxmox.vm.vm_undo import damaged_line, missing_keys
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, PvebenchError, VolumeError
 from pvebench.log import log
 from pvebench.model.guest import Completed

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import TaskKilled, runs_task
-from pvebench.drivers.proxmox.vm.archives import (
+from pvebench.drivers.proxmox.vm.backup_archives import (
     BACKUP,
     LOCK_MINUTES,
     expect_archive,

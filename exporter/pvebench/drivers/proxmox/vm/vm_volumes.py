@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.archives import try_to_remove
+from pvebench.drivers.proxmox.vm.backup_archives import try_to_remove
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, test_slots, unused_volumes, volume_name
-from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_vms
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import (
     NodeContext,
@@ -26,6 +25,7 @@ from pvebench.drivers.proxmox.vm.vm_create import (
     vm_options,
 )
 from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
+from pvebench.drivers.proxmox.vm.vm_undo import find_kept, fit, undo_vms
 from pvebench.errors import (
     DriverError,
     HypervisorGone,

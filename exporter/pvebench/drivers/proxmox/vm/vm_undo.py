@@ -18,7 +18,7 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, newest_task, runs_task
 from pvebench.drivers.proxmox.vm import hotplug
-from pvebench.drivers.proxmox.vm.archives import close_lost, remove_archives
+from pvebench.drivers.proxmox.vm.backup_archives import close_lost, remove_archives
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
