@@ -55,7 +55,9 @@ def commands_text() -> str:
 def _entry(name: str, command: click.Command | None) -> str:
     span = f"`pvebench {name}`"
     link = f"[{span}]({_PAGES[name]})" if name in _PAGES else span
-    parts = sorted(command.commands) if isinstance(command, click.Group) else []
+    parts: list[str] = []
+    if isinstance(command, click.Group):  # with those of plug-ins
+        parts = sorted(command.list_commands(click.Context(command)))
     below = f" {', '.join(f'`{part}`' for part in parts)}" if parts else ""
     return f"- {link}{below}: {command.get_short_help_str(limit=200) if command else ''}"
 

@@ -15,7 +15,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pvebench.config import Settings
 from pvebench.metrics.collector_io import Families
 from pvebench.metrics.collectors import collect_changes
-from pvebench.metrics.past_metrics import Window, write_past
 from pvebench.metrics.state_metrics import LATENCY
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.service.publisher import page_of
@@ -23,6 +22,7 @@ from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, firing_alerts
+from pvebench_lab.cli.past_metrics import Window, write_past
 from testing import http_client
 from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of

@@ -10,13 +10,13 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench_lab.cli.demo import SHOWN
+from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.boards import STANDS_IN, chosen, dashboards, panels, substitute
 from testing.packs import SMALL, STORAGES, Recorder, write_pack

@@ -10,7 +10,6 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.model.run import Run
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
@@ -18,6 +17,7 @@ from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
+from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
 from pvebench_lab.simulated.demo_year import history
 from testing.demo_year import assignments, last_days, results_of
 from testing.monitored_demo import page_of, statuses

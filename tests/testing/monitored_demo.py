@@ -15,12 +15,12 @@ from pvebench.metrics.exposition import (
     collect_database,
     collect_scheduler,
 )
-from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
+from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
 from testing.demo_year import assignments, filled_store, results_of
 from testing.prometheus import Prometheus, backfill, free_port, prometheus
 from testing.verdicts import known_verdicts

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any
 
 import click
 
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import advice_lines, heading, newest_runs
 from pvebench.cli.main import PluginGroup
-from pvebench.cli.options import (
-    output_option,
-    read_settings,
-    scale_option,
-    settings_options,
-    write_output,
-    writing,
-)
+from pvebench.cli.options import output_option, read_settings, settings_options, write_output
 from pvebench.cli.selection import (
     reference_option,
     reference_series_of,
@@ -32,12 +22,9 @@ from pvebench.cli.selection import (
 )
 from pvebench.cli.verdict import verdicts_of
 from pvebench.errors import StoreError
-from pvebench.metrics.past_metrics import STEP_SECONDS, Window, first_moment, write_past
-from pvebench.model.units import DAY, count_text, show_bytes
+from pvebench.model.units import count_text
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
-from pvebench.service.instance import planned_cases
-from pvebench.service.startup import assignments
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.overall_state import headline
@@ -120,75 +107,7 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
 
 # --- `pvebench export`: the stored history for other programs.
 
-MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
-LONGEST: Final = 20 * 366 * DAY
-"""Longest period without --from; each year of a run takes gigabytes."""
-
 
 @click.group(cls=PluginGroup)
 def export() -> None:
     """Export results."""
-
-
-@export.command()
-@settings_options
-@scale_option
-@click.option("--from", "start", type=MOMENT, help="Start in UTC; default: the first run.")
-@click.option("--to", "end", type=MOMENT, help="End in UTC, exclusive; default: now.")
-@click.option(
-    "--step",
-    type=click.FloatRange(min=1),
-    default=STEP_SECONDS,
-    show_default=True,
-    help="Seconds between samples of a constant value; less than Prometheus' lookback delta.",
-)
-@click.option("--job", default="pvebench", show_default=True, help="Label 'job'.")
-@click.option("--instance", help="Label 'instance'; default: the listen address of the settings.")
-@output_option("File to write; default: standard output.")
-def openmetrics(
-    start: datetime | None,
-    end: datetime | None,
-    step: float,
-    job: str,
-    instance: str | None,
-    output: Path | None,
-    scale: float,
-    **options: Any,
-) -> None:
-    """Export past `/metrics` samples, for `promtool tsdb create-blocks-from openmetrics`.
-
-    The export fills gaps of Prometheus, for example from before its installation.
-    """
-    settings = read_settings(**options)
-    labels = {"job": job, "instance": instance or settings.listen}
-    with results_of(settings) as store:
-        results = LiveResults(store, planned_cases(assignments(settings, scale=scale)))
-        first = first_moment(results)
-        if start is None and datetime.now(UTC).timestamp() - first > LONGEST:
-            raise StoreError(
-                f"the first run began {datetime.fromtimestamp(first, UTC):%Y-%m-%d}",
-                cause="the clock of that machine was wrong; samples of all years would not fit",
-                next_step="pass --from, or remove the run: pvebench results --delete RUN",
-            )
-        window = Window(
-            start=_stamp(start) if start else first,
-            end=_stamp(end) if end else datetime.now(UTC).timestamp(),
-            step=step,
-            labels=labels,
-        )
-        with _open_output(output) as file:
-            write_past(results, settings, window, file)
-
-
-def _stamp(moment: datetime) -> float:
-    return moment.replace(tzinfo=UTC).timestamp()
-
-
-@contextmanager
-def _open_output(path: Path | None) -> Iterator[TextIO]:
-    if path is None:
-        yield sys.stdout
-        return
-    with writing(path), path.open("w", encoding="utf-8") as file:
-        yield file
-    click.echo(f"wrote {path}: {show_bytes(path.stat().st_size)}")

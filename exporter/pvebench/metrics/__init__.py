@@ -1,1 +1,1 @@
-"""Metrics of states, collectors, the cached text of `/metrics`, and past samples."""
+"""Metrics of states, collectors, and the cached text of `/metrics`."""

@@ -23,15 +23,6 @@ from pvebench.errors import StoreError
 from pvebench.files import read_text
 from pvebench.metrics.collector_io import Families
 from pvebench.metrics.collectors import change_kind, collect_verdicts
-from pvebench.metrics.past_metrics import (
-    STEP_SECONDS,
-    PastMetrics,
-    Window,
-    first_moment,
-    histories,
-    past_metrics_text,
-    write_past,
-)
 from pvebench.model.figure import NODE, Metric
 from pvebench.model.run import Run
 from pvebench.model.status import State, WorkerStatus
@@ -48,6 +39,15 @@ from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
+from pvebench_lab.cli.past_metrics import (
+    STEP_SECONDS,
+    PastMetrics,
+    Window,
+    first_moment,
+    histories,
+    past_metrics_text,
+    write_past,
+)
 from pvebench_lab.simulated.demo_year import YEAR, Story, history
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 

@@ -10,10 +10,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pvebench.metrics import state_metrics
 from pvebench.metrics.collector_io import Families
-from pvebench.metrics.past_metrics import PastMetrics, Window, past_metrics_text
 from pvebench.model.units import parse_duration
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench_lab.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages
+from pvebench_lab.cli.past_metrics import PastMetrics, Window, past_metrics_text
 from testing.changes import CASES, START, measured
 from testing.packs import ROOT
 from testing.stores import TemporaryStore

@@ -18,7 +18,6 @@ from pvebench.config import Settings
 from pvebench.errors import StoreError
 from pvebench.metrics.collector_io import Families, Snapshot
 from pvebench.metrics.collectors import collect_environments
-from pvebench.metrics.past_metrics import Window, first_moment, write_past
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
@@ -36,6 +35,7 @@ from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
 from pvebench.web.views.pages import case_view, index_view
+from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
 from testing.families import families_of
 from testing.packs import quick
 from testing.simulated_site import lively

@@ -1,4 +1,4 @@
-"""Past metrics as OpenMetrics text, for `promtool tsdb create-blocks-from openmetrics`.
+"""`pvebench export openmetrics`: past metrics as text for `promtool tsdb create-blocks-from`.
 
 The exposition at any moment follows from the runs that had ended by then. So the collectors of
 `/metrics` also produce past samples: they are called once for every run.
@@ -11,13 +11,27 @@ import itertools
 import math
 import operator
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
+import click
+
+from pvebench.cli.options import (
+    output_option,
+    read_settings,
+    scale_option,
+    settings_options,
+    writing,
+)
+from pvebench.cli.selection import results_of
 from pvebench.config import Settings
+from pvebench.errors import StoreError
 from pvebench.metrics.collector_io import (
     Families,
     Snapshot,
@@ -27,6 +41,9 @@ from pvebench.metrics.collector_io import (
     snapshot_of,
 )
 from pvebench.metrics.collectors import CASE_COLLECTORS, collect_environments, collect_info
+from pvebench.model.units import DAY, show_bytes
+from pvebench.service.instance import planned_cases
+from pvebench.service.startup import assignments
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseRecord, StoredRun
 
@@ -296,3 +313,74 @@ def _samples(
         while (moment := step * window.step) < min(until, window.end):
             yield moment, f"{text}{moment:.3f}\n"
             step += 1
+
+
+# --- The command.
+
+MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+LONGEST: Final = 20 * 366 * DAY
+"""Longest period without --from; each year of a run takes gigabytes."""
+
+
+@click.command()
+@settings_options
+@scale_option
+@click.option("--from", "start", type=MOMENT, help="Start in UTC; default: the first run.")
+@click.option("--to", "end", type=MOMENT, help="End in UTC, exclusive; default: now.")
+@click.option(
+    "--step",
+    type=click.FloatRange(min=1),
+    default=STEP_SECONDS,
+    show_default=True,
+    help="Seconds between samples of a constant value; less than Prometheus' lookback delta.",
+)
+@click.option("--job", default="pvebench", show_default=True, help="Label 'job'.")
+@click.option("--instance", help="Label 'instance'; default: the listen address of the settings.")
+@output_option("File to write; default: standard output.")
+def openmetrics(
+    start: datetime | None,
+    end: datetime | None,
+    step: float,
+    job: str,
+    instance: str | None,
+    output: Path | None,
+    scale: float,
+    **options: Any,
+) -> None:
+    """Export past `/metrics` samples, for `promtool tsdb create-blocks-from openmetrics`.
+
+    The export fills gaps of Prometheus, for example from before its installation.
+    """
+    settings = read_settings(**options)
+    labels = {"job": job, "instance": instance or settings.listen}
+    with results_of(settings) as store:
+        results = LiveResults(store, planned_cases(assignments(settings, scale=scale)))
+        first = first_moment(results)
+        if start is None and datetime.now(UTC).timestamp() - first > LONGEST:
+            raise StoreError(
+                f"the first run began {datetime.fromtimestamp(first, UTC):%Y-%m-%d}",
+                cause="the clock of that machine was wrong; samples of all years would not fit",
+                next_step="pass --from, or remove the run: pvebench results --delete RUN",
+            )
+        window = Window(
+            start=_stamp(start) if start else first,
+            end=_stamp(end) if end else datetime.now(UTC).timestamp(),
+            step=step,
+            labels=labels,
+        )
+        with _open_output(output) as file:
+            write_past(results, settings, window, file)
+
+
+def _stamp(moment: datetime) -> float:
+    return moment.replace(tzinfo=UTC).timestamp()
+
+
+@contextmanager
+def _open_output(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    with writing(path), path.open("w", encoding="utf-8") as file:
+        yield file
+    click.echo(f"wrote {path}: {show_bytes(path.stat().st_size)}")
