@@ -1,12 +1,10 @@
-"""Verdict updates in their own thread, and the verdicts of past moments."""
+"""Verdict updates in their own thread, while results come in."""
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -16,8 +14,6 @@ from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
-from pvebench.store.live_results import LiveResults
-from pvebench.store.records import CaseNumbers
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.judge_input import JudgeInput, KnownChanges, StoredRuns
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
@@ -165,35 +161,3 @@ class VerdictService:
     def _fail(self) -> None:
         self._current = replace(self._current, failed=True)
         self._failed(self._current)
-
-
-def past_verdicts(
-    results: LiveResults,
-    issues: Sequence[KnownIssue],
-    moments: Sequence[float],
-    *,
-    known: Sequence[Change] = (),
-) -> Iterator[tuple[float, Verdicts]]:
-    """Yield (moment, verdicts at that moment), from the runs that had ended by then.
-
-    Args:
-        issues: known ones.
-        moments: Unix seconds, oldest first. Each takes about as long as a full update.
-        known: later changes; the same ones of the past have their IDs.
-    """
-    stored = results.store.numbers_by_case(until=results.now.version)
-    cases = [numbers.in_order() for numbers in stored]
-    judge_input, judge, begun = JudgeInput(results), Judge(issues), -math.inf
-    for moment in moments:
-        judge_input.take(_ended(cases, begun, moment), until=moment)
-        begun = moment
-        yield moment, judged(judge_input, judge, ChangeTracker(known=known))
-
-
-def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> Iterator[CaseNumbers]:
-    """Yield the runs that ended after one moment, and until another."""
-    spans = (
-        (case, range(bisect_right(case.finished, after), bisect_right(case.finished, until)))
-        for case in cases
-    )
-    yield from (numbers.at(places) for numbers, places in spans if places)

@@ -38,7 +38,7 @@ from pvebench.store.store import Store
 from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import OVERDUE, Outage
-from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_lab.cli.past_metrics import (
     STEP_SECONDS,
     PastMetrics,
@@ -46,6 +46,7 @@ from pvebench_lab.cli.past_metrics import (
     first_moment,
     histories,
     past_metrics_text,
+    past_verdicts,
     write_past,
 )
 from pvebench_lab.simulated.demo_year import YEAR, Story, history

@@ -12,6 +12,7 @@ import math
 import operator
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from typing import Any, Final, TextIO
 
 import click
 
+from pvebench.analysis.change import Change
+from pvebench.analysis.judge import Judge
 from pvebench.cli.options import (
     output_option,
     read_settings,
@@ -41,11 +44,16 @@ from pvebench.metrics.collector_io import (
     snapshot_of,
 )
 from pvebench.metrics.collectors import CASE_COLLECTORS, collect_environments, collect_info
+from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY, show_bytes
 from pvebench.service.instance import planned_cases
 from pvebench.service.startup import assignments
 from pvebench.store.live_results import LiveResults
-from pvebench.store.records import CaseRecord, StoredRun
+from pvebench.store.records import CaseNumbers, CaseRecord, StoredRun
+from pvebench.verdicts.change_tracker import ChangeTracker
+from pvebench.verdicts.judge_input import JudgeInput
+from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.verdicts.verdict_updates import judged
 
 EVERYTHING: Final = 10_000_000
 """More runs than a case has."""
@@ -313,6 +321,41 @@ def _samples(
         while (moment := step * window.step) < min(until, window.end):
             yield moment, f"{text}{moment:.3f}\n"
             step += 1
+
+
+# --- Verdicts of past moments.
+
+
+def past_verdicts(
+    results: LiveResults,
+    issues: Sequence[KnownIssue],
+    moments: Sequence[float],
+    *,
+    known: Sequence[Change] = (),
+) -> Iterator[tuple[float, Verdicts]]:
+    """Yield (moment, verdicts at that moment), from the runs that had ended by then.
+
+    Args:
+        issues: known ones.
+        moments: Unix seconds, oldest first. Each takes about as long as a full update.
+        known: later changes; the same ones of the past have their IDs.
+    """
+    stored = results.store.numbers_by_case(until=results.now.version)
+    cases = [numbers.in_order() for numbers in stored]
+    judge_input, judge, begun = JudgeInput(results), Judge(issues), -math.inf
+    for moment in moments:
+        judge_input.take(_ended(cases, begun, moment), until=moment)
+        begun = moment
+        yield moment, judged(judge_input, judge, ChangeTracker(known=known))
+
+
+def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> Iterator[CaseNumbers]:
+    """Yield the runs that ended after one moment, and until another."""
+    spans = (
+        (case, range(bisect_right(case.finished, after), bisect_right(case.finished, until)))
+        for case in cases
+    )
+    yield from (numbers.at(places) for numbers, places in spans if places)
 
 
 # --- The command.

@@ -21,7 +21,8 @@ from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
-from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench_lab.cli.past_metrics import past_verdicts
 from testing.changes import CASES, FINDING, NEW, OLD, START, measured
 from testing.stores import TemporaryStore
 

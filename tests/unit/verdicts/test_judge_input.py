@@ -33,8 +33,9 @@ from pvebench.store.store import Store
 from pvebench.verdicts.judge_input import JudgedCase, JudgeInput, figures_of, shared_labels
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import count_line, headline, verdicts_data
-from pvebench.verdicts.verdict_updates import VerdictService, past_verdicts
+from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import make_app
+from pvebench_lab.cli.past_metrics import past_verdicts
 from testing import http_client
 from testing.changes import CASES, NEW, OLD, START, measured, upgrade
 from testing.durabilities import DURABLE
