@@ -19,8 +19,8 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import NEIGHBOR
 from pvebench.runner.operation_watch import Look, longest_gap
+from pvebench.verdicts.fastest_text import operation_sentences
 from pvebench.verdicts.judge_input import figures_of
-from pvebench.verdicts.stall_text import operation_sentences
 from pvebench.workloads.fio import OPERATIONS
 from testing.simulated_results import case
 
