@@ -17,7 +17,7 @@ from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
 from pvebench.guest.build import build_image
 from pvebench.guest.image import GuestImage, default_directory
-from pvebench.model.durability import Durability, Sync
+from pvebench.model.durability import Barrier, Durability
 from testing.packs import SMALL, write_pack
 from testing.sshd import SshServer, ssh_server
 
@@ -90,9 +90,9 @@ def test_what_a_killed_qemu_leaves_is_measured_with_the_least_rights(
     assert (found.configuration, found.torn, found.damaged) == ("qcow2.none", 0, 0)
     by_sync = {
         sync: [one.found for one in found.killed if one.sync is sync and one.written == 16]
-        for sync in Sync
+        for sync in Barrier
     }
-    assert by_sync == {Sync.NONE: [0, 16], Sync.FLUSH: [16, 16], Sync.FUA: [16, 16]}
+    assert by_sync == {Barrier.NONE: [0, 16], Barrier.FLUSH: [16, 16], Barrier.FUA: [16, 16]}
     assert found.requested == 2  # one after the first content of rewritten blocks, one at the end
     assert found.power == ()
     assert "durable: if QEMU is killed" in err

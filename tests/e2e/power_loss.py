@@ -28,7 +28,7 @@ from hostprocess.machine import (
     running_host_process,
 )
 from pvebench.model.disk import Cache
-from pvebench.model.durability import Survival, Sync, Touch
+from pvebench.model.durability import Barrier, Survival, Touch
 from pvebench.model.units import GIB, MIB
 from testing.packs import ROOT
 
@@ -70,7 +70,7 @@ def after(directory: Path, disks: Sequence[Path], name: str) -> list[dict[str, A
 def survivals(rows: Sequence[dict[str, Any]]) -> list[Survival]:
     return [
         Survival(
-            sync=Sync(one["sync"]),
+            sync=Barrier(one["sync"]),
             touch=Touch(one["touch"]),
             written=one["written"],
             found=one["found"],
@@ -85,9 +85,9 @@ def table(name: str, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for key in dict.fromkeys(row["key"] for row in rows):
         own = [row for row in rows if row["key"] == key]
         known = survivals(own)
-        flushed = [one for one in known if one.sync is not Sync.NONE]
+        flushed = [one for one in known if one.sync is not Barrier.NONE]
         first, again = (
-            [one for one in known if one.sync is Sync.NONE and one.touch is touch]
+            [one for one in known if one.sync is Barrier.NONE and one.touch is touch]
             for touch in Touch
         )
         cells = [name, key, *(_count(one) for one in (flushed, first, again))]

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostprocess.power import FIRST, REWRITE, Image, make_records
-from pvebench.model.durability import Sync
+from pvebench.model.durability import Barrier
 from pvebench.model.units import SECTOR
 from pvebench_lab.durability.records import record
 
 KEYS: Final = ("raw.none", "qcow2.preallocation-off.none", "raw.unsafe")
-SYNCS: Final = (Sync.FLUSH, Sync.FUA)
+SYNCS: Final = (Barrier.FLUSH, Barrier.FUA)
 BATCH: Final = 8
 """Records between two marks."""
 _MOUNTED, _CHECKED = Path("/srv/logged"), Path("/srv/checked")
@@ -142,7 +142,7 @@ class Replay:
             mounted(path, _CHECKED) as directory,
         ):
             key, _, sync = name.rpartition(".")
-            image = Image(directory, key, Sync(sync))
+            image = Image(directory, key, Barrier(sync))
             content = image.content()
             missing = sum(
                 content(place) not in [record(place, later) for later in range(generation, 2)]

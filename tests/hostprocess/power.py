@@ -20,7 +20,7 @@ from typing import Any, Final
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.storages.qemu_img import SOUND, create_image
 from pvebench.model.disk import Cache, Disk, Format
-from pvebench.model.durability import Sync, Touch
+from pvebench.model.durability import Barrier, Touch
 from pvebench_lab.durability.qemu import DISKS
 from pvebench_lab.durability.records import (
     DISTANCE,
@@ -48,7 +48,7 @@ KEYS: Final = tuple(
 class Image(RecordDisk):
     """An image and the qemu-io that has it open."""
 
-    def __init__(self, directory: str, key: str, sync: Sync) -> None:
+    def __init__(self, directory: str, key: str, sync: Barrier) -> None:
         super().__init__(sync=sync)
         self.key = key
         self.kind = sync
@@ -67,14 +67,14 @@ class Image(RecordDisk):
         )
         self._answer()
 
-    def put(self, places: Sequence[int], generation: int, sync: Sync) -> None:
+    def put(self, places: Sequence[int], generation: int, sync: Barrier) -> None:
         """Write records, and return when QEMU has completed them."""
-        fua = "-f " if sync is Sync.FUA else ""
+        fua = "-f " if sync is Barrier.FUA else ""
         for place in places:
             source = _RECORDS / f"{place}.{generation}"
             said = self._ask(f"write {fua}-s {source} {place * DISTANCE} {RECORD}")
             assert b"wrote 4096/4096" in said, said
-        if sync is Sync.FLUSH:
+        if sync is Barrier.FLUSH:
             said = self._ask("flush")
             assert said == _PROMPT, said
 
@@ -143,7 +143,7 @@ def make_records() -> None:
 def images(directory: str) -> Iterator[Image]:
     _RECORDS.mkdir(exist_ok=True)
     for key in KEYS:
-        for sync in Sync:
+        for sync in Barrier:
             yield Image(directory, key, sync)
 
 
@@ -155,13 +155,13 @@ def write(directory: str) -> None:
     os.sync()  # that a volume exists is not what is measured
     for image in known:
         image.open()
-        image.put(REWRITE, 0, Sync.FLUSH)
+        image.put(REWRITE, 0, Barrier.FLUSH)
         image.put([*FIRST, *REWRITE], 1, image.kind)
     WRITTEN.touch()
     while True:
         for image in known:
             for generation in (0, 1):
-                image.put(_LATE, generation, Sync.NONE)
+                image.put(_LATE, generation, Barrier.NONE)
 
 
 if __name__ == "__main__":

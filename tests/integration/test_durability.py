@@ -7,12 +7,12 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.guest.image import GuestImage
-from pvebench.model.durability import Durability, Sync
+from pvebench.model.durability import Barrier, Durability
 from pvebench_lab.durability.qemu import QemuDurability
 from testing.storages import storage_context
 
 
-def found(result: Durability, sync: Sync) -> list[int]:
+def found(result: Durability, sync: Barrier) -> list[int]:
     return [one.found for one in result.killed if one.sync is sync]
 
 
@@ -31,10 +31,10 @@ def test_an_unflushed_first_write_to_qcow2_dies_with_qemu_and_a_flushed_one_surv
         options, node="lab", image=image, accelerator=Accelerator.TCG, place=place
     )
     raw, qcow2 = probe.measure(["raw.unsafe", "qcow2.preallocation-off.none"])
-    assert found(raw, Sync.NONE) == [16, 16]
-    assert found(qcow2, Sync.NONE) == [0, 16]
+    assert found(raw, Barrier.NONE) == [16, 16]
+    assert found(qcow2, Barrier.NONE) == [0, 16]
     for one in (raw, qcow2):
-        assert found(one, Sync.FLUSH) == found(one, Sync.FUA) == [16, 16]
+        assert found(one, Barrier.FLUSH) == found(one, Barrier.FUA) == [16, 16]
         assert one.lost_killed == 0
     # A loss of power: unsafe sends no flush to the volume, so nothing is guaranteed.
     assert (raw.requested > 1, raw.flushed) == (True, 0)

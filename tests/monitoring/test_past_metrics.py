@@ -22,7 +22,7 @@ from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, firing_alerts
-from pvebench_lab.cli.past_metrics import Window, write_past
+from pvebench_lab.cli.past_metrics import Period, write_past
 from testing import http_client
 from testing.changes import FINDING
 from testing.demo_year import filled_store, results_of
@@ -33,7 +33,7 @@ from testing.prometheus import Prometheus, backfill, free_port, prometheus
 HOUR = 3600.0
 
 
-def exported(store: Store, path: Path, window: Window) -> Path:
+def exported(store: Store, path: Path, window: Period) -> Path:
     with path.open("w", encoding="utf-8") as file:
         write_past(results_of(store), Settings(), window, file)
     return path
@@ -65,7 +65,7 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
         with prometheus(tmp_path, exporter) as server:
             server.wait_for("pvebench_iops")
         # It is down; what was measured before is not in it.
-        window = Window(
+        window = Period(
             start=(now - timedelta(days=3, hours=5)).timestamp(),
             end=now.timestamp() - 3 * HOUR,
             step=HOUR,  # every run is in it whatever the step: what is held between is not asked
@@ -90,7 +90,7 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
 def test_the_text_is_what_openmetrics_asks_for(tmp_path: Path) -> None:
     store = filled_store(tmp_path, days=1)
     end = datetime.now(UTC).timestamp()
-    window = Window(start=end - HOUR, end=end, labels={"job": "pvebench", "instance": "x:1"})
+    window = Period(start=end - HOUR, end=end, labels={"job": "pvebench", "instance": "x:1"})
     text = exported(store, tmp_path / "past.om", window).read_text("utf-8")
     store.close()
     families = {
@@ -131,7 +131,7 @@ def test_the_samples_of_a_histogram_stand_together_at_each_moment(tmp_path: Path
     """As OpenMetrics demands: not a bucket's whole time after another's."""
     store = filled_store(tmp_path, days=1)
     end = datetime.now(UTC).timestamp()
-    text = exported(store, tmp_path / "past.om", Window(start=end - HOUR, end=end)).read_text()
+    text = exported(store, tmp_path / "past.om", Period(start=end - HOUR, end=end)).read_text()
     store.close()
     lines = [line for line in text.splitlines() if line.startswith(f"{LATENCY.name}_")]
     together = [len(list(same)) for _, same in itertools.groupby(lines, key=whose_and_when)]

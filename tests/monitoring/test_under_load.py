@@ -16,7 +16,7 @@ from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench_lab.cli.demo import SHOWN
-from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
+from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.boards import STANDS_IN, chosen, dashboards, panels, substitute
 from testing.packs import SMALL, STORAGES, Recorder, write_pack
@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     results = LiveResults(store)
     labels = {"job": "pvebench", "instance": "one"}
     start = first_moment(results)
-    window = Window(start=start, end=start + 3600, step=300.0, labels=labels)
+    window = Period(start=start, end=start + 3600, step=300.0, labels=labels)
     with past.open("w", encoding="utf-8") as file:
         write_past(results, SHOWN, window, file)
     backfill(past, directory / "data")

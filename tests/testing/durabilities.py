@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import Final
 
-from pvebench.model.durability import Durability, Survival, Sync, Touch
+from pvebench.model.durability import Barrier, Durability, Survival, Touch
 
 DURABLE: Final = Durability(
     node="lab",
@@ -19,14 +19,14 @@ DURABLE: Final = Durability(
             sync=sync,
             touch=touch,
             written=16,
-            found=0 if (sync, touch) == (Sync.NONE, Touch.FIRST) else 16,
+            found=0 if (sync, touch) == (Barrier.NONE, Touch.FIRST) else 16,
         )
-        for sync, touch in product(Sync, Touch)
+        for sync, touch in product(Barrier, Touch)
     ),
     power=(
-        Survival(sync=Sync.FLUSH, touch=Touch.FIRST, written=16, found=16),
-        Survival(sync=Sync.FLUSH, touch=Touch.REWRITE, written=16, found=16),
-        Survival(sync=Sync.NONE, touch=Touch.FIRST, written=16, found=0),
+        Survival(sync=Barrier.FLUSH, touch=Touch.FIRST, written=16, found=16),
+        Survival(sync=Barrier.FLUSH, touch=Touch.REWRITE, written=16, found=16),
+        Survival(sync=Barrier.NONE, touch=Touch.FIRST, written=16, found=0),
     ),
     torn=0,
     damaged=0,

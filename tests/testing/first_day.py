@@ -17,7 +17,7 @@ from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
-from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
+from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
 from pvebench_lab.simulated.demo_year import history
 from testing.demo_year import assignments, last_days, results_of
 from testing.monitored_demo import page_of, statuses
@@ -98,5 +98,5 @@ def _fill_past(directory: Path, results: LiveResults, exporter: str) -> None:
     step = min(240.0, max(15.0, (end - start) / PAST_STEPS))
     path = directory / "past.om"
     with path.open("w", encoding="utf-8") as file:
-        write_past(results, SHOWN, Window(start=start, end=end, step=step, labels=labels), file)
+        write_past(results, SHOWN, Period(start=start, end=end, step=step, labels=labels), file)
     backfill(path, directory / "data")

@@ -20,7 +20,7 @@ from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
-from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
+from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
 from testing.demo_year import assignments, filled_store, results_of
 from testing.prometheus import Prometheus, backfill, free_port, prometheus
 from testing.verdicts import known_verdicts
@@ -90,7 +90,7 @@ def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
     results = results_of(store)
     exporter = f"127.0.0.1:{free_port()}"
     past = directory / "past.om"
-    window = Window(
+    window = Period(
         start=first_moment(results),
         end=datetime.now(UTC).timestamp(),
         step=STEP,

@@ -11,7 +11,7 @@ from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendatio
 from pvebench.analysis.difference import JointDifference
 from pvebench.model import figures
 from pvebench.model.definition import Definition, configuration_text, workload_text
-from pvebench.model.durability import Durability, Survival, Sync, durable_by
+from pvebench.model.durability import Barrier, Durability, Survival, durable_by
 from pvebench.model.figure import Values
 from pvebench.model.units import show_latency
 from pvebench.store.live_results import main_metric
@@ -258,7 +258,7 @@ def _shares(rows: Sequence[Survival]) -> str:
 
 
 def _share(rows: Sequence[Survival], *, synced: bool) -> str:
-    survivals = [row for row in rows if (row.sync is not Sync.NONE) is synced]
+    survivals = [row for row in rows if (row.sync is not Barrier.NONE) is synced]
     found, written = (sum(getattr(it, name) for it in survivals) for name in ("found", "written"))
     return f"{found} of {written} {'flushed' if synced else 'other completed'} writes"
 

@@ -12,7 +12,7 @@ from typing import Final
 from pvebench.model.definition import Definition
 
 
-class Sync(StrEnum):
+class Barrier(StrEnum):
     """What the guest does after its writes."""
 
     NONE = "none"
@@ -32,7 +32,7 @@ class Touch(StrEnum):
 class Survival:
     """Records of one kind: `written` were completed to the guest, `found` were read back."""
 
-    sync: Sync
+    sync: Barrier
     touch: Touch
     written: int
     found: int
@@ -40,7 +40,7 @@ class Survival:
     @property
     def lost(self) -> int:
         """Records that are missing although the guest's flush completed."""
-        return 0 if self.sync is Sync.NONE else self.written - self.found
+        return 0 if self.sync is Barrier.NONE else self.written - self.found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Durability:
         data = json.loads(text)
         for kind in ("killed", "power"):
             data[kind] = tuple(
-                Survival(**row | {"sync": Sync(row["sync"]), "touch": Touch(row["touch"])})
+                Survival(**row | {"sync": Barrier(row["sync"]), "touch": Touch(row["touch"])})
                 for row in data[kind]
             )
         return cls(**{**data, "finished": datetime.fromisoformat(data["finished"])})

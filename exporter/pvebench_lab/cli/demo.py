@@ -42,7 +42,7 @@ from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_lab.cli.past_metrics import (
     STEP_SECONDS,
     PastMetrics,
-    Window,
+    Period,
     first_moment,
     histories,
     past_metrics_text,
@@ -257,10 +257,10 @@ def export(
             if before is not None and start >= before:
                 continue
             with whole_file(directory, start) as file:
-                window = Window(start=start, end=end, step=step, labels=labels)
+                window = Period(start=start, end=end, step=step, labels=labels)
                 write_past(results, SHOWN, window, file, cases=cases)
         with whole_file(directory, 0.0) as file:
-            window = Window(start=first_moment(results), end=now, step=step, labels=labels)
+            window = Period(start=first_moment(results), end=now, step=step, labels=labels)
             file.writelines(past_metrics_text(judge_past(store, now), window))
     click.echo(f"wrote {directory}: {len(list(directory.glob('*.om')))} files")
 

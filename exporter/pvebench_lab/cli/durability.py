@@ -16,7 +16,7 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import DriverContext
 from pvebench.errors import ConfigError
-from pvebench.model.durability import Durability, Sync, Touch
+from pvebench.model.durability import Barrier, Durability, Touch
 from pvebench.service.startup import locked_store
 from pvebench.service.workers import handle_signals
 from pvebench_lab.durability import probe_of
@@ -103,7 +103,7 @@ def table(found: Sequence[Durability]) -> Iterator[str]:
     for one in found:
         cells = [
             one.configuration,
-            _count(one, killed=True, sync=(Sync.FLUSH, Sync.FUA)),
+            _count(one, killed=True, sync=(Barrier.FLUSH, Barrier.FUA)),
             _count(one, killed=True, touch=(Touch.FIRST,)),
             _count(one, killed=True, touch=(Touch.REWRITE,)),
             f"{one.torn}, {one.damaged}",
@@ -116,7 +116,7 @@ def table(found: Sequence[Durability]) -> Iterator[str]:
 def _power_cells(one: Durability) -> tuple[str, str, str]:
     if not one.power:
         return "not measured", "not measured", f"{one.requested}, not measured"
-    flushed = _count(one, killed=False, sync=(Sync.FLUSH,))
+    flushed = _count(one, killed=False, sync=(Barrier.FLUSH,))
     return flushed, _count(one, killed=False), f"{one.requested}, {one.flushed}"
 
 
@@ -129,7 +129,7 @@ def _count(
     one: Durability,
     *,
     killed: bool,
-    sync: Sequence[Sync] = (Sync.NONE,),
+    sync: Sequence[Barrier] = (Barrier.NONE,),
     touch: Sequence[Touch] = tuple(Touch),
 ) -> str:
     rows = one.killed if killed else one.power

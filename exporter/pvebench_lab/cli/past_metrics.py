@@ -69,8 +69,8 @@ PastMetrics = tuple[float, Sequence[Families]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """Requested period in Unix seconds; `end` is excluded.
+class Period:
+    """Period of an export in Unix seconds; `end` is excluded.
 
     Attributes:
         step: seconds between two samples of a constant value.
@@ -137,7 +137,7 @@ def _with_labels(where: str, labels: str) -> str:
 def write_past(
     results: LiveResults,
     settings: Settings,
-    window: Window,
+    window: Period,
     file: TextIO,
     *,
     cases: Iterable[Sequence[StoredRun]] | None = None,
@@ -173,7 +173,7 @@ def first_moment(results: LiveResults) -> float:
 def past_text(
     cases: Iterable[Sequence[StoredRun]],
     snapshot: Snapshot,
-    window: Window,
+    window: Period,
     *,
     current: Collection[str],
 ) -> Iterator[str]:
@@ -195,7 +195,7 @@ def past_text(
     return _text(past, window)
 
 
-def past_metrics_text(updates: Sequence[PastMetrics], window: Window) -> Iterator[str]:
+def past_metrics_text(updates: Sequence[PastMetrics], window: Period) -> Iterator[str]:
     """Yield past verdict samples of a window as text.
 
     Args:
@@ -209,7 +209,7 @@ def past_metrics_text(updates: Sequence[PastMetrics], window: Window) -> Iterato
     return _text(past, window)
 
 
-def _text(past: _Past, window: Window) -> Iterator[str]:
+def _text(past: _Past, window: Period) -> Iterator[str]:
     for name, head in past.heads.items():
         lines = list(_family_lines(past.series[name], window))
         if lines:
@@ -222,7 +222,7 @@ def _note_case(
     past: _Past,
     runs: Sequence[StoredRun],
     snapshot: Snapshot,
-    window: Window,
+    window: Period,
     current: Collection[str],
 ) -> CaseRecord:
     """Add the samples of one case; return its state at the end of the window."""
@@ -261,7 +261,7 @@ def _case_families(record: CaseRecord, snapshot: Snapshot) -> Families:
 
 
 def _note_summary(
-    past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Window
+    past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Period
 ) -> None:
     """Add the environments in order, and the definitions of scenarios and workloads."""
     shown: set[Key] = set()
@@ -291,7 +291,7 @@ def _note_summary(
     past.note(max(window.start, min(oldest, window.end)), [families], set())
 
 
-def _family_lines(series: Mapping[str, Changes], window: Window) -> Iterator[str]:
+def _family_lines(series: Mapping[str, Changes], window: Period) -> Iterator[str]:
     """Yield a family's samples in OpenMetrics order: at each time a histogram stays together."""
     for _, group in itertools.groupby(series.items(), key=lambda entry: _labels_of(entry[0])):
         samples = [_samples(key, changes, window) for key, changes in group]
@@ -305,7 +305,7 @@ def _labels_of(key: str) -> str:
 
 
 def _samples(
-    key: str, changes: Sequence[tuple[float, str | None]], window: Window
+    key: str, changes: Sequence[tuple[float, str | None]], window: Period
 ) -> Iterator[tuple[float, str]]:
     """Yield a sample at every change in the window, and one every step without a change."""
     for number, (since, value) in enumerate(changes):
@@ -405,7 +405,7 @@ def openmetrics(
                 cause="the clock of that machine was wrong; samples of all years would not fit",
                 next_step="pass --from, or remove the run: pvebench results --delete RUN",
             )
-        window = Window(
+        window = Period(
             start=_stamp(start) if start else first,
             end=_stamp(end) if end else datetime.now(UTC).timestamp(),
             step=step,

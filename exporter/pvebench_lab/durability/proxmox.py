@@ -24,7 +24,7 @@ from pvebench.drivers.proxmox.vm.drive import drive_text, serial_of, slot_name, 
 from pvebench.drivers.vm_lifecycle import find_in_guest
 from pvebench.errors import ConfigError, Problem, SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.durability import Durability, Sync, Touch
+from pvebench.model.durability import Barrier, Durability, Touch
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
@@ -49,7 +49,7 @@ class _TestDisk(RecordDisk):
 
     volume: Volume
     slot: str
-    sync: Sync
+    sync: Barrier
 
 
 class ClusterDurability:
@@ -96,7 +96,7 @@ class ClusterDurability:
 
     def _measure(self, name: str, disk: Disk) -> Durability:
         guest = self._vm.boot(_MACHINE)
-        tests = [self._create(disk, sync) for sync in Sync]
+        tests = [self._create(disk, sync) for sync in Barrier]
         started = self._on_node.start_time(self._vm.vmid)
         qemu, requested = self._write(guest, disk, tests)
         self._on_node.kill_vm(self._vm.vmid, self._bench_vm.mark, started)
@@ -129,7 +129,7 @@ class ClusterDurability:
             raise SwitchFailed("no benchmark VM")
         return self._vm.vm
 
-    def _create(self, disk: Disk, sync: Sync) -> _TestDisk:
+    def _create(self, disk: Disk, sync: Barrier) -> _TestDisk:
         number = next(self._numbers)
         scenario = RecordScenario(
             node=self._node,
@@ -153,14 +153,14 @@ class ClusterDurability:
         """Write to all disks, and on in the background.
 
         Returns:
-            QEMU's version, and the flushes of the disk with `Sync.FLUSH`.
+            QEMU's version, and the flushes of the disk with `Barrier.FLUSH`.
         """
         unpack_records(guest)
         devices = [self._plug(guest, disk, test) for test in tests]
         for test, device in zip(tests, devices, strict=True):
             test.write(guest, device)
         status = self._bench_vm.status()
-        (slot,) = (test.slot for test in tests if test.sync is Sync.FLUSH)
+        (slot,) = (test.slot for test in tests if test.sync is Barrier.FLUSH)
         requested = hotplug.block_counters(status, slot).flush_operations
         for test, device in zip(tests, devices, strict=True):
             test.keep_writing(guest, device)

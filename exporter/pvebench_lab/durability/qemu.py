@@ -32,7 +32,7 @@ from pvebench.drivers.storages.storage_settings import LocalSettings, storage_co
 from pvebench.errors import GuestTimeout, OutputUnreadable, VolumeError
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format, Preallocation, option_text
-from pvebench.model.durability import Durability, Survival, Sync, Touch, durability_key
+from pvebench.model.durability import Barrier, Durability, Survival, Touch, durability_key
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Volume
@@ -222,7 +222,7 @@ class QemuDurability:
         try:
             for disk in disks:
                 groups.append([])
-                for sync in (*Sync, None):
+                for sync in (*Barrier, None):
                     groups[-1].append(self._create(disk, sync))
             version = self._use(vm, [test for group in groups for test in group])
             return [self._result(group, version) for group in groups]
@@ -231,7 +231,7 @@ class QemuDurability:
             for test in (test for group in groups for test in group):
                 self._storage.remove(test.volume)
 
-    def _create(self, disk: Disk, sync: Sync | None) -> _TestDisk:
+    def _create(self, disk: Disk, sync: Barrier | None) -> _TestDisk:
         number = next(self._numbers)
         scenario = RecordScenario(
             node=self._node,
@@ -316,7 +316,11 @@ def _states(
         _copy(Path(f"{test.volume.volid}.start"), image)
         replay([*entries[:durable], *later], image)
         content = test.readable(image)
-        kinds = ((Sync.FLUSH, Touch.FIRST), (Sync.FLUSH, Touch.REWRITE), (Sync.NONE, Touch.FIRST))
+        kinds = (
+            (Barrier.FLUSH, Touch.FIRST),
+            (Barrier.FLUSH, Touch.REWRITE),
+            (Barrier.NONE, Touch.FIRST),
+        )
         power = tuple(test.survived(_reader(content), sync, touch) for sync, touch in kinds)
         yield power, test.damaged(image)
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model.durability import Survival, Sync, Touch
+from pvebench.model.durability import Barrier, Survival, Touch
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import KIB
@@ -103,24 +103,27 @@ class RecordDisk:
             which are not, are judged, too.
     """
 
-    sync: Sync | None
+    sync: Barrier | None
 
     def write(self, guest: Guest, device: str) -> None:
         """Write all records; return when the guest's kernel has completed them."""
-        writes = [(_PLACES[Touch.REWRITE], 0, Sync.FLUSH), (_BOTH, 1, self.sync or Sync.FLUSH)]
+        writes = [
+            (_PLACES[Touch.REWRITE], 0, Barrier.FLUSH),
+            (_BOTH, 1, self.sync or Barrier.FLUSH),
+        ]
         # A place that was never written could have any content on thick volumes.
-        writes += [(_LATE, 0, Sync.NONE)]
+        writes += [(_LATE, 0, Barrier.NONE)]
         commands = [" ".join(_command(device, *write)) for write in writes]
         _checked(run_script(guest, " && ".join(commands)), "a write to the test disk")
 
     def keep_writing(self, guest: Guest, device: str) -> None:
         """Start to write two generations in turn, until QEMU is killed."""
-        turns = "; ".join(" ".join(_command(device, _LATE, old, Sync.NONE)) for old in (0, 1))
+        turns = "; ".join(" ".join(_command(device, _LATE, old, Barrier.NONE)) for old in (0, 1))
         guest.start(["/bin/busybox", "sh", "-c", f"while :; do {turns}; done 2>/dev/null"])
 
-    def survived(self, found: Read, sync: Sync, touch: Touch) -> Survival:
+    def survived(self, found: Read, sync: Barrier, touch: Touch) -> Survival:
         """Return how many records of one kind have the newest completed content."""
-        late = self.sync is None and sync is Sync.NONE
+        late = self.sync is None and sync is Barrier.NONE
         places, newest = (_LATE, 0) if late else (_PLACES[touch], 1)
         count = sum(found(place) == record(place, newest) for place in places)
         return Survival(sync=sync, touch=touch, written=len(places), found=count)
@@ -147,10 +150,10 @@ def read_blocks(guest: Guest, device: str) -> Read:
     return lambda place: content[place * RECORD : (place + 1) * RECORD]
 
 
-def _command(device: str, places: Sequence[int], generation: int, sync: Sync) -> list[str]:
+def _command(device: str, places: Sequence[int], generation: int, sync: Barrier) -> list[str]:
     """Return dd's command line: with conv=sparse, it skips the zeros between records."""
-    direct = "direct,dsync" if sync is Sync.FUA else "direct"
-    flush = ",fsync" if sync is Sync.FLUSH else ""
+    direct = "direct,dsync" if sync is Barrier.FUA else "direct"
+    flush = ",fsync" if sync is Barrier.FLUSH else ""
     first = places[0] * DISTANCE // RECORD
     words = [f"if={_content_path(places, generation)}", f"of={device}", f"bs={RECORD}"]
     words += [f"seek={first}", f"oflag={direct}", f"conv=sparse,notrunc{flush}"]

@@ -13,7 +13,7 @@ from pvebench.metrics.collector_io import Families
 from pvebench.model.units import parse_duration
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench_lab.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages
-from pvebench_lab.cli.past_metrics import PastMetrics, Window, past_metrics_text
+from pvebench_lab.cli.past_metrics import PastMetrics, Period, past_metrics_text
 from testing.changes import CASES, START, measured
 from testing.packs import ROOT
 from testing.stores import TemporaryStore
@@ -56,7 +56,7 @@ def lines_of(families: Families) -> list[str]:
 
 def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float, float]]:
     """Return (days, value) of the samples in a window of three days of changes."""
-    window = Window(start=start * DAY, end=end * DAY, step=step)
+    window = Period(start=start * DAY, end=end * DAY, step=step)
     text = "".join(past_metrics_text(reported(0.0, -0.4, -0.5), window))
     (family,) = [
         one
@@ -90,7 +90,7 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     found = judge_past(store, end.timestamp())
     store.close()
     assert len(found) > 2
-    window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
+    window = Period(start=START.timestamp(), end=end.timestamp(), step=DAY)
     text = "".join(past_metrics_text(found, window))
     read = {family.name: family for family in text_string_to_metric_families(text)}
     assert {sample.value for sample in read[state_metrics.REGRESSION.exposed].samples} == {0.0}
@@ -101,7 +101,7 @@ def test_a_past_without_results_has_the_alert_that_the_rule_fires() -> None:
     """As in prometheus/tests/alerts.yml: by node, 2.5 intervals and 15 minutes after a result."""
     outage = Outage("pve3", 10 * DAY, 17 * DAY)
     past = with_outages(reported(*[0.0] * 20), [outage])
-    window = Window(start=0, end=20 * DAY, step=DAY / 2)
+    window = Period(start=0, end=20 * DAY, step=DAY / 2)
     text = "".join(past_metrics_text(past, window))
     read = {family.name: family for family in text_string_to_metric_families(text)}
     samples = read["ALERTS"].samples

@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pvebench.cli.main import run_cli
 from pvebench.metrics.exposition import Page
 from pvebench.model.durability import (
+    Barrier,
     Durability,
     Durable,
     KnownDurability,
     Survival,
-    Sync,
     Touch,
     durability_key,
     durable_of,
@@ -44,9 +44,12 @@ def test_it_survives_json_unchanged() -> None:
         ({"torn": 1}, False),
         ({"damaged": 1}, False),
         ({"broken": 1}, False),
-        ({"power": (Survival(sync=Sync.FLUSH, touch=Touch.FIRST, written=16, found=15),)}, False),
-        ({"killed": (Survival(sync=Sync.FUA, touch=Touch.FIRST, written=16, found=0),)}, False),
-        ({"killed": (Survival(sync=Sync.NONE, touch=Touch.FIRST, written=16, found=0),)}, True),
+        (
+            {"power": (Survival(sync=Barrier.FLUSH, touch=Touch.FIRST, written=16, found=15),)},
+            False,
+        ),
+        ({"killed": (Survival(sync=Barrier.FUA, touch=Touch.FIRST, written=16, found=0),)}, False),
+        ({"killed": (Survival(sync=Barrier.NONE, touch=Touch.FIRST, written=16, found=0),)}, True),
     ],
 )
 def test_only_lost_flushed_records_torn_blocks_and_damage_are_not_durable(
@@ -143,7 +146,7 @@ def test_a_recorded_configuration_keeps_what_its_cache_mode_promises(row: dict[s
     image, _, cache = one.configuration.rpartition(".")
     each_flushed = cache in ("directsync", "writethrough")
     in_memory = image in ("qcow2.preallocation-off", "qcow2.chain") and not each_flushed
-    unflushed = [known.found for known in one.killed if known.sync is Sync.NONE]
+    unflushed = [known.found for known in one.killed if known.sync is Barrier.NONE]
     assert unflushed == [0 if in_memory else 16, 16]
     assert one.lost_killed == 0
     assert one.durable is (cache != "unsafe")

@@ -35,7 +35,7 @@ from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
 from pvebench.web.views.pages import case_view, index_view
-from pvebench_lab.cli.past_metrics import Window, first_moment, write_past
+from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
 from testing.families import families_of
 from testing.packs import quick
 from testing.simulated_site import lively
@@ -333,7 +333,7 @@ def test_the_verdict_compares_no_runs_of_different_definitions(store: Store) -> 
 
 def test_an_export_keeps_definitions_apart(store: Store) -> None:
     results, text = redefined(store), StringIO()
-    window = Window(
+    window = Period(
         start=first_moment(results), end=(START + timedelta(hours=6)).timestamp(), step=600.0
     )
     write_past(results, Settings(), window, text)
@@ -349,7 +349,7 @@ def test_an_export_says_what_a_scenario_is_from_its_first_run_on(store: Store) -
     for hour in range(30):
         results.keep(run(CASE, hour=hour))
     first = first_moment(results)
-    window = Window(start=first, end=(START + timedelta(hours=30)).timestamp(), step=600.0)
+    window = Period(start=first, end=(START + timedelta(hours=30)).timestamp(), step=600.0)
     write_past(results, Settings(), window, text)
     families = {one.name: one for one in text_string_to_metric_families(text.getvalue())}
     moments = [one.timestamp for one in families["pvebench_scenario_info"].samples]
