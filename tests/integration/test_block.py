@@ -31,25 +31,17 @@ from pvebench.drivers.storages.identity import (
     claim,
 )
 from pvebench.errors import SwitchFailed, VolumeError
-from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench_lab.host.device_tuning import check_own
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
 from testing.devices import block_device, need_loop_devices
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 SIZE = 40 * MIB
 ROOM = SIZE - HEAD_BYTES - TAIL_BYTES
-ROW = Scenario(
-    node="lab",
-    storage="disk",
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=8 * MIB,
-    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-)
+ROW = host_row(8 * MIB, storage="disk")
 FOREIGN = {
     "dos": "echo 'start=2048, type=83' | sfdisk --quiet --label dos $0",
     "gpt": "echo 'start=2048' | sfdisk --quiet --label gpt $0",

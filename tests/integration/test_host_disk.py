@@ -19,10 +19,10 @@ from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.identity import HEAD_BYTES, claim
-from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.disk import Bus
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
@@ -32,17 +32,11 @@ from pvebench_lab.host.host_engine import ThisMachine
 from testing.devices import block_device
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 # A doubt about the numbers of a busy machine is none about the tool.
-ROW = Scenario(
-    node="lab",
-    storage="disk",
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=64 * MIB,
-    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-)
+ROW = host_row(64 * MIB, storage="disk")
 
 
 def tuned(**options: object) -> Scenario:

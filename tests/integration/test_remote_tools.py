@@ -33,9 +33,7 @@ from pvebench.errors import (
     ToolFailed,
     VolumeError,
 )
-from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.guest import Completed
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
@@ -43,15 +41,10 @@ from pvebench.store.store import Store
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 from testing.sshd import SshServer, fingerprint, make_key, ssh_server
+from testing.storages import host_row
 from testing.stores import TemporaryStore
 
-ROW = Scenario(
-    node="faraway",
-    storage="far",
-    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=8 * MIB,
-)
+ROW = host_row(8 * MIB, "faraway", "far")
 ODD = "od d $(touch gotcha) 'x'"
 
 

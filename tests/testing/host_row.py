@@ -8,13 +8,12 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Run
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from testing.packs import Recorder, tool_workload
+from testing.storages import host_row
 from testing.stores import TemporaryStore
 
 SIZE = 8 * MIB
@@ -34,13 +33,7 @@ def measured(
         }
     )
     settings.state.mkdir()
-    row = Scenario(
-        node="lab",
-        storage="local",
-        disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=SIZE,
-    )
+    row = host_row(SIZE)
     options = {"rw": rw, "bs": "4k"}
     workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=seconds)
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=False)

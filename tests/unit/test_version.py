@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.version import commit_of
+from testing.checkouts import GIT, run
 from testing.packs import ROOT
 
 CARRIED = {
@@ -22,22 +21,6 @@ CARRIED = {
 }
 """Directory -> its files that an installed pvebench must find."""
 EPOCH = "1700000000"
-GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-
-
-def run(*command: str, cwd: Path, **environment: str) -> str:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**kept, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done
-    return done.stdout
 
 
 def build(checkout: Path, directory: Path, *kinds: str) -> None:
@@ -58,7 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def inside(site: Path, code: str, cwd: Path) -> str:
     """What a program prints that has the wheel's pvebench, and nothing of the checkout."""
-    return run(sys.executable, "-P", "-c", code, cwd=cwd, PYTHONPATH=str(site))
+    return run(sys.executable, "-P", "-c", code, cwd=cwd, PYTHONPATH=str(site)).stdout
 
 
 def test_the_wheel_carries_every_file_of_the_package(built: Path) -> None:
@@ -84,7 +67,7 @@ def test_what_stays_at_the_root_is_found_when_installed(
 def test_an_installed_pvebench_plans_a_pack_by_its_name(built: Path, tmp_path: Path) -> None:
     code = "from pvebench.cli.main import main; main()"
     command = (sys.executable, "-P", "-c", code, "plan", "--pack", "quick", "--format=json")
-    (plan,) = json.loads(run(*command, cwd=tmp_path, PYTHONPATH=str(built)))
+    (plan,) = json.loads(run(*command, cwd=tmp_path, PYTHONPATH=str(built)).stdout)
     assert len(plan["cases"]) == 12
 
 
@@ -104,7 +87,7 @@ def repository(directory: Path) -> Path:
 
 def test_a_commit_is_reported_and_a_changed_or_new_file_makes_it_dirty(tmp_path: Path) -> None:
     checkout = repository(tmp_path / "checkout")
-    clean = run("git", "rev-parse", "HEAD", cwd=checkout).strip()
+    clean = run("git", "rev-parse", "HEAD", cwd=checkout).stdout.strip()
     assert commit_of(checkout) == clean
     (checkout / "new").write_text("1", "utf-8")
     assert commit_of(checkout) == f"{clean}-dirty"

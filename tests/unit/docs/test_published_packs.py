@@ -14,32 +14,23 @@ from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
 from pvebench.scheduler.plan import expand, make_plan
 from testing.packs import ROOT
+from testing.published import PACKS
 
 pytestmark = pytest.mark.lab  # they measure with its tools
-
-NAMES = (
-    "bus-format-2012",
-    "cache-bus-format-2017",
-    "lvmcache-2019",
-    "media-sweep-2018",
-    "raid-2017",
-    "shared-storage-2021",
-    "zfs-mdadm-2016",
-)
 
 
 def load(name: str) -> Pack:
     return load_pack(ROOT / "scenarios" / f"{name}.yaml")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PACKS)
 def test_a_published_pack_names_its_source_and_has_a_row_of_the_host(name: str) -> None:
     pack = load(name)
     assert name[-4:] in pack.source
     assert pack.host
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PACKS)
 def test_each_plans_time_and_bytes_where_its_storages_are(name: str) -> None:
     pack = load(name)
     storages = {str(storage): KINDS["dir"].holds for storage in pack.axes["storage"]}
@@ -68,8 +59,8 @@ def test_a_pack_without_any_of_its_storages_is_an_error() -> None:
 def test_packs_lists_them_with_their_sources() -> None:
     done = CliRunner().invoke(cli, ["packs", str(ROOT / "scenarios"), "--format=json"])
     rows = {row["pack"]: row for row in json.loads(done.output)}
-    assert set(NAMES) <= set(rows)
-    assert all(rows[name]["source"] for name in NAMES)
+    assert set(PACKS) <= set(rows)
+    assert all(rows[name]["source"] for name in PACKS)
     assert rows["quick"]["source"] == ""
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.checkouts import GIT, run
 from testing.packs import ROOT
 
 sys.path.insert(0, str(ROOT / "packaging/deb"))
@@ -21,24 +20,6 @@ from build import RELEASES, debian_version, file_name  # its place is known only
 
 BUILT = ("exporter", "grafana", "prometheus", "scenarios", "scripts", "*.lock", "*.md", "*.toml")
 BUILT += ("LICENSE", ".gitignore", "packaging/proxmox")
-GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-
-
-def run(
-    *command: str | Path, cwd: Path, code: int = 0, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME")}
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**kept, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == code, done
-    return done
 
 
 def commit(checkout: Path) -> str:

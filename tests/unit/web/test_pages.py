@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -36,30 +35,13 @@ from testing.changes import FINDING, upgrade
 from testing.changes import START as UPGRADE_START
 from testing.demo_year import results_of as demo_results
 from testing.faulty_node import Fault
+from testing.html_reader import Reader
 from testing.packs import QUICK, ROOT, SMALL, quick, write_pack
 from testing.simulated_site import app_of, results_of, served
 from testing.simulations import Simulation, simulate
 from testing.stores import TemporaryStore
 
 EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""
-
-
-class Reader(HTMLParser):
-    """Collects the elements and their attributes, as a browser would see them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag in ("td", "th", "dd", "li"):
-            self.text += " "
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def index(simulation: Simulation, results: LiveResults | None = None) -> str:

@@ -39,7 +39,6 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.rules import Rows
 from pvebench.model.run import Outcome
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
 from pvebench.runner.runner import Runner
@@ -54,18 +53,12 @@ from pvebench_lab.storages.loop import loops_of
 from testing.captured_logs import captured_logs
 from testing.packs import SMALL, Recorder, write_pack
 from testing.simulations import simulate
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
 GUEST = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE)
-SCENARIO = Scenario(
-    node="lab",
-    storage="local",
-    disk=HOST,
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=16 * MIB,
-)
+SCENARIO = host_row(16 * MIB)
 HOSTED = SMALL.replace("axes:", "host: true\naxes:")
 
 

@@ -26,13 +26,11 @@ from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_dev
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutputUnreadable, PvebenchError
-from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench_lab.host.remote_host import RemoteDirectory, RemoteMachine, flushes_ignored, wear_at
 from testing.fixed_ssh_answers import SSH, Saying
 from testing.null_journal import NullJournal
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 
 TOLD = (
     b"memory: 1\ncores: 1\nmp0: x:y,mp=/mnt/test\ncpus: 0\npid: 7\nsectors: 9\ndirect: 1\n"
@@ -72,13 +70,7 @@ HOSTILE = (
 )
 
 
-ROW = Scenario(
-    node="faraway",
-    storage="far",
-    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=8 * MIB,
-)
+ROW = host_row(8 * MIB, "faraway", "far")
 
 
 def _poll(ssh: SshConnection) -> None:

@@ -13,20 +13,13 @@ from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage, DirSettings
 from pvebench.drivers.storages.storage_settings import LocalSettings, make_storages
 from pvebench.errors import NotWritable, VolumeError
-from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store.store import Store
 from pvebench_lab.host.host_engine import KIND as SCRATCH
 from pvebench_lab.host.host_engine import undo_scratch
+from testing.storages import host_row
 
-ROW = Scenario(
-    node="lab",
-    storage="local",
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=2 * MIB,
-    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-)
+ROW = host_row(2 * MIB)
 PRECIOUS = b"somebody's accounts of ten years\n" * 100
 
 

@@ -14,21 +14,14 @@ from pvebench.drivers.storages.directory import DirectorySettings, DirectoryStor
 from pvebench.drivers.storages.own_files import drop_page_cache, make_file
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store.store import Store
 from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine, remove_scratch
 from pvebench_lab.storages.loop import LoopStorage
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 
-ROW = Scenario(
-    node="lab",
-    storage="local",
-    machine=Machine(memory_bytes=MIB, cpus=1),
-    volume_bytes=2 * MIB,
-    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-)
+ROW = host_row(2 * MIB)
 CLONE = replace(ROW, disk=Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE, backing=True))
 PRECIOUS = b"somebody's accounts of ten years\n" * 100
 
