@@ -149,23 +149,18 @@ def test_two_buses_are_compared_in_a_table_and_in_words(tmp_path: Path, capsys: 
 
 
 def test_guests_of_two_systems_are_compared(tmp_path: Path, capsys: Captured) -> None:
-    scenario = replace(FIRST.scenario, disk=replace(FIRST.scenario.disk, cache=Cache.WRITEBACK))
-    other = replace(FIRST, scenario=scenario)
     windows = Machine(memory_bytes=4 * GIB, cpus=2, os="windows", image="disk.qcow2")
+    disks = [replace(FIRST.scenario.disk, cache=cache) for cache in (Cache.NONE, Cache.WRITEBACK)]
+    linux = [replace(FIRST.scenario, disk=disk) for disk in disks]
     with contextlib.closing(TemporaryStore(tmp_path / "pvebench.db")) as store:
         store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
-        foreign = [
-            replace(case, scenario=replace(case.scenario, machine=windows))
-            for case in (FIRST, other)
-        ]
-        store.add_history(stored(0, case) for case in (FIRST, other, *foreign))
+        scenarios = [*linux, *(replace(one, machine=windows) for one in linux)]
+        store.add_history(stored(0, replace(FIRST, scenario=one)) for one in scenarios)
     state = ["--state", str(tmp_path), "--format=json"]
     assert run_cli(["compare", "os=linux", "os=windows", *state]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [[name.endswith(".os-windows") for name in row["scenarios"]] for row in rows] == [
-        [False, True]
-    ] * 2
-    assert len({row["scenarios"][0] for row in rows}) == 2
+    pairs = dict(row["scenarios"] for row in json.loads(capsys.readouterr().out))
+    assert pairs.keys() == {one.slug for one in linux}
+    assert all(name.endswith(".os-windows") for name in pairs.values())
 
 
 def test_results_can_be_viewed_after_the_run_and_stay_as_they_are(
@@ -298,9 +293,11 @@ def test_packs_lists_what_is_there(capsys: Captured) -> None:
 def test_files_without_a_pack_beside_packs_are_named_and_left_out(
     tmp_path: Path, capsys: Captured
 ) -> None:
-    write_pack(tmp_path, SMALL)
     settings = tmp_path / "pvebench.yaml"
     settings.write_text("driver: qemu\npacks: [pack]\n")
+    assert run_cli(["packs", str(tmp_path)]) == 2
+    assert "contains no packs" in capsys.readouterr().err
+    write_pack(tmp_path, SMALL)
     assert run_cli(["packs", str(tmp_path), "--format=json"]) == 0
     output, messages = capsys.readouterr()
     assert [row["file"] for row in json.loads(output)] == [str(tmp_path / "pack.yaml")]
@@ -311,11 +308,6 @@ def test_a_pack_is_shown_with_its_guest(tmp_path: Path, capsys: Captured) -> Non
     pack = write_pack(tmp_path, SMALL.replace("axes:", "guest: {memory: 1G, cpus: 2}\naxes:"))
     assert run_cli(["packs", "--show", str(pack)]) == 0
     assert "  guest: linux, 1.0 GiB, 2 CPUs\n" in capsys.readouterr().out
-
-
-def test_an_empty_directory_of_packs_is_reported(tmp_path: Path, capsys: Captured) -> None:
-    assert run_cli(["packs", str(tmp_path)]) == 2
-    assert "no packs" in capsys.readouterr().err
 
 
 def test_an_unknown_option_ends_with_2(capsys: Captured) -> None:
@@ -373,7 +365,8 @@ def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
 def test_a_selection_that_matches_nothing_is_reported(tmp_path: Path, capsys: Captured) -> None:
     arguments = ["run", "--state", str(tmp_path), "--pack", str(QUICK), "--only", "nothing"]
     assert run_cli(arguments) == 2
-    assert "no case matches --only and --skip" in capsys.readouterr().err
+    message = "pvebench: command line: no case matches --only and --skip"
+    assert capsys.readouterr().err.startswith(message)
 
 
 def scaled(command: click.Command, name: str) -> list[str]:
@@ -410,11 +403,6 @@ def test_simulated_results_are_reported_with_the_driver_that_goes_on_with_them(
     assert run_cli(["cleanup", *state]) == 5
     assert "--driver simulated" in capsys.readouterr().err
     assert run_cli(["cleanup", *state, "--driver", "simulated"]) == 0
-
-
-def test_a_complaint_about_no_place_names_none(capsys: Captured) -> None:
-    assert run_cli(["plan", "--pack", str(QUICK), "--only", "nothing"]) == 2
-    assert capsys.readouterr().err.startswith("pvebench: command line: no case matches")
 
 
 def test_a_scale_that_is_none_is_refused(capsys: Captured) -> None:

@@ -47,20 +47,10 @@ def test_a_starting_service_is_not_ready_until_its_nodes_are_made(
         return make_sites(*arguments)
 
     monkeypatch.setattr(instance, "make_sites", slow)
-    pack = write_pack(tmp_path)
-    command = [
-        "serve",
-        "--driver",
-        "simulated",
-        "--state",
-        str(tmp_path / "s"),
-        "--pack",
-        str(pack),
-        "--listen",
-        address,
-        "--cycles",
-        "1",
-    ]
+    options = (
+        f"--driver simulated --state {tmp_path / 's'} --pack {write_pack(tmp_path)} --cycles 1"
+    )
+    command = ["serve", *options.split(), "--listen", address]
     thread = threading.Thread(target=run_cli, args=(command,))
     thread.start()
     try:

@@ -86,27 +86,15 @@ def test_endless_headers_are_refused(address: tuple[str, int]) -> None:
     assert sent < 10_000
 
 
-@pytest.mark.parametrize(
-    ("header", "accepted"),
-    [
-        ("gzip", True),
-        ("gzip;q=0", False),
-        ("gzip; q=0.0", False),
-        ("gzip;q=0.001", True),
-        ("deflate, gzip;q=0.5", True),
-        ("*", True),
-        ("*;q=0", False),
-        ("gzip;q=0, *", False),
-        ("identity", False),
-        ("x-gzippy", False),
-        ("GZIP", True),
-        ("gzip;q=abc", False),
-        ("", False),
-    ],
-)
-def test_gzip_is_sent_where_rfc_9110_allows_it(header: str, accepted: bool) -> None:
-    """The rows are those of RFC 9110, section 12.5.3."""
-    assert accepts_gzip(header) is accepted
+ACCEPTED = ("gzip", "gzip;q=0.001", "deflate, gzip;q=0.5", "*", "GZIP")
+REFUSED = ("gzip;q=0", "gzip; q=0.0", "gzip;q=0, *", "gzip;q=abc")
+REFUSED += ("*;q=0", "identity", "x-gzippy", "")
+
+
+@pytest.mark.parametrize("header", [*ACCEPTED, *REFUSED])
+def test_gzip_is_sent_where_rfc_9110_allows_it(header: str) -> None:
+    """The headers are those of RFC 9110, section 12.5.3."""
+    assert accepts_gzip(header) is (header in ACCEPTED)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/"])

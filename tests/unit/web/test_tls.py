@@ -27,7 +27,7 @@ from pvebench.web.server import WebServer, listen
 from testing import http_client
 from testing.captured_logs import captured_logs
 from testing.certificates import Certificate, make_certificate
-from testing.connections import gone, hello
+from testing.connections import hello
 from testing.packs import ROOT
 from testing.prometheus import free_port
 
@@ -397,21 +397,15 @@ def test_the_containers_health_check_sees_life_whatever_the_file_says(
     assert subprocess.run([*check, str(free_port())], check=False).returncode == 1
 
 
-def test_connections_that_never_end_their_handshake_are_bounded_like_others(
+def test_connections_that_never_end_their_handshake_end_soon(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 20)
     monkeypatch.setattr(connection_limits, "REQUEST_SECONDS", 3.0)
     here = start(TLS)
-    idle = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(200)]
+    idle = socket.create_connection(("127.0.0.1", here.port), timeout=30)
+    with idle, contextlib.suppress(ConnectionResetError):
+        assert idle.recv(1) == b""  # asyncio itself would give it a minute
     assert here.curl().stdout == "200"
-    assert sum(not gone(one) for one in idle) <= 20
-    deadline = time.monotonic() + 30  # asyncio itself would give them a minute
-    while not all(gone(one) for one in idle):
-        assert time.monotonic() < deadline
-    assert here.curl().stdout == "200"
-    for one in idle:
-        one.close()
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\xff", b"\0"])
