@@ -174,7 +174,7 @@ def test_a_change_of_latency_is_a_factor_in_the_list_too(tmp_path: Path, word: s
 def test_boards_show_the_number_that_page_api_and_command_say(
     tmp_path: Path, figure: str, ratio: float, said: str, shown: str
 ) -> None:
-    """The own page, the API and the command share their sentences: test_same_verdict."""
+    """The own page, the API and the command share their sentences: test_overall_state."""
     effect = math.log(ratio) * (1 if JUDGED[figure].more_is_better else -1)
     move = replace(MOVE, figure=JUDGED[figure], effect=effect)
     change = replace(FINDING, id="x", storages=("s",), severity="critical", moves=(move,))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from proxmox.test_calls import IDLE, Bench
-from proxmox.test_keeping import begin, fill
+from proxmox.test_vm_volumes import begin, fill
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.node.storage_options import (
     DEFAULT,

@@ -1,4 +1,4 @@
-"""What ranks no configuration: runs with anything beside them, in several VMs, or read from memory."""
+"""Runs with anything beside them, in several VMs or read from memory rank no configuration."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from proxmox.test_templates import TEMPLATE, _untouched, install
+from proxmox.test_template import TEMPLATE, _untouched, install
 from pve.machines import CheapMachine
 from pve.site import MACHINE, Site
 from pvebench.cli.main import run_cli

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxmox.test_interrupted_creation import PLACE, DyingApi, Killed, Waits
+from proxmox.test_vm_create import PLACE, DyingApi, Killed, Waits
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.api.connection import Api
