@@ -1,4 +1,4 @@
-"""Kernel, modules, libraries and programs of the guest; packages are made of this machine's files."""
+"""Kernel, modules, libraries and programs of the guest, out of packages of this machine's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from pvebench.guest.content import (
     find_loader,
     find_program,
     library_closure,
+    module_files,
     prove_programs,
+    unpacked_module,
+    unpacked_name,
 )
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.workloads import TOOLS
@@ -208,3 +211,63 @@ def test_a_program_that_is_killed_is_named(entries: dict[str, Entry], tmp_path: 
     entries["usr/sbin/fio"] = Entry(FILE | 0o755, bytes(content))
     with pytest.raises(GuestImageError, match="do not start: fio: ended with -4"):
         prove_programs(archive(entries), tmp_path / "tree")
+
+
+def kernel(directory: Path, modules: dict[str, str]) -> Path:
+    base = directory / "usr/lib/modules/6.1"
+    base.mkdir(parents=True)
+    (base / "modules.builtin").write_text("kernel/fs/vfat.ko\n")
+    for name, depends in modules.items():
+        (base / f"{name}.ko").write_bytes(
+            b"\x7fELF\0license=GPL\0depends=" + depends.encode() + b"\0x"
+        )
+    return directory
+
+
+def test_modules_come_after_all_they_depend_on(tmp_path: Path) -> None:
+    root = kernel(tmp_path, {"ext4": "jbd2,crc16", "jbd2": "crc16", "crc16": "", "extra": ""})
+    names = [path.stem for path in module_files(root, "6.1", ["ext4", "vfat"])]
+    assert sorted(names) == ["crc16", "ext4", "jbd2"]
+    assert names.index("crc16") < names.index("jbd2") < names.index("ext4")
+
+
+def test_a_module_that_the_kernel_lacks_is_named_with_who_needs_it(tmp_path: Path) -> None:
+    root = kernel(tmp_path, {"ext4": "jbd2"})
+    with pytest.raises(GuestImageError, match=r"has no module jbd2 \(needed by ext4\)"):
+        module_files(root, "6.1", ["ext4"])
+
+
+def test_modules_that_a_distribution_packs_are_loaded_unpacked(tmp_path: Path) -> None:
+    # Debian 13's linux-image-6.12 has .ko.xz, seen in the package.
+    root = kernel(tmp_path, {"ext4": "jbd2", "jbd2": ""})
+    base = root / "usr/lib/modules/6.1"
+    plain = {path.name: path.read_bytes() for path in base.glob("*.ko")}
+    for name, content in plain.items():
+        (base / name).unlink()
+        (base / f"{name}.xz").write_bytes(lzma.compress(content))
+    found = module_files(root, "6.1", ["ext4"])
+    assert [unpacked_name(path) for path in found] == ["jbd2.ko", "ext4.ko"]
+    assert {unpacked_name(path): unpacked_module(path) for path in found} == plain
+
+
+def test_a_module_is_loaded_without_its_signature(tmp_path: Path) -> None:
+    # Layout by scripts/sign-file.c of Linux: signature, module_signature, marker.
+    module = tmp_path / "ext4.ko"
+    content = b"\x7fELF code \0depends=jbd2\0"
+    info = struct.pack(">BBBBB3xI", 0, 0, 2, 0, 0, 5)
+    module.write_bytes(content + b"PKCS7" + info + b"~Module signature appended~\n")
+    assert unpacked_module(module) == content
+
+
+def test_a_damaged_module_is_named(tmp_path: Path) -> None:
+    module = tmp_path / "ext4.ko.xz"
+    module.write_bytes(lzma.compress(b"module")[:8] + b"damage")
+    with pytest.raises(GuestImageError, match=r"cannot unpack ext4\.ko\.xz"):
+        unpacked_module(module)
+
+
+def test_modules_packed_as_no_one_here_can_unpack_are_refused_in_words(tmp_path: Path) -> None:
+    root = kernel(tmp_path, {"ext4": ""})
+    (root / "usr/lib/modules/6.1" / "xfs.ko.zst").write_bytes(b"")
+    with pytest.raises(GuestImageError, match="modules have an unsupported compression"):
+        module_files(root, "6.1", ["ext4"])

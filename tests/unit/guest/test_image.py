@@ -1,18 +1,13 @@
 from __future__ import annotations
 
 import json
-import lzma
-import struct
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
 from pvebench.guest import build
-from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.guest.build import build_image
-from pvebench.guest.content import module_files, unpacked_module, unpacked_name
 from pvebench.guest.image import FILES, MANIFEST, describe_files, load_image, upstream
 from pvebench.guest.recipe import FORMAT, recipe_digest
 
@@ -121,97 +116,6 @@ def test_a_build_that_fails_leaves_no_image_that_verifies(
     with pytest.raises(GuestImageError, match="is damaged"):
         load_image(tmp_path)
     assert not list(tmp_path.glob("build-*"))
-
-
-def test_an_archive_is_read_back_by_cpio_and_is_the_same_bytes_each_time(tmp_path: Path) -> None:
-    entries = {
-        "etc/motd": Entry(FILE | 0o644, b"hello\n"),
-        "bin": Entry(DIRECTORY | 0o755),
-        "bin/sh": Entry(LINK | 0o777, b"busybox"),
-    }
-    content = archive(entries)
-    assert content == archive(dict(reversed(entries.items())))
-    done = subprocess.run(["cpio", "-tv"], input=content, capture_output=True, check=True)
-    lines = [line.split() for line in done.stdout.decode().splitlines()]
-    assert [line[-1] for line in lines] == ["bin", "busybox", "etc", "etc/motd"]
-    assert lines[3][:5] == ["-rw-r--r--", "1", "root", "root", "6"]
-    subprocess.run(["cpio", "-id", "--quiet"], input=content, cwd=tmp_path, check=True)
-    assert (tmp_path / "etc" / "motd").read_bytes() == b"hello\n"
-
-
-def documented(fields: str, tail: bytes) -> bytes:
-    """A record as the kernel documents it: magic, 13 numbers of eight digits, name, content."""
-    return b"070701" + "".join(field.rjust(8, "0") for field in fields.split()).encode() + tail
-
-
-def test_an_archive_has_the_bytes_that_the_kernel_documents() -> None:
-    content = archive({"init": Entry(FILE | 0o755, b"hi"), "null": Entry(CHARACTER, device=(1, 3))})
-    # inode, mode, user, group, links, time, size, device 0 0, device 1 3, name's length, checksum
-    assert content == (
-        documented("1 81ED 0 0 1 0 2 0 0 0 0 5 0", b"init\0\0hi\0\0")
-        + documented("2 2000 0 0 1 0 0 0 0 1 3 5 0", b"null\0\0")
-        + documented("0 0 0 0 1 0 0 0 0 0 0 B 0", b"TRAILER!!!\0\0\0\0")
-    )
-
-
-def kernel(directory: Path, modules: dict[str, str]) -> Path:
-    base = directory / "usr/lib/modules/6.1"
-    base.mkdir(parents=True)
-    (base / "modules.builtin").write_text("kernel/fs/vfat.ko\n")
-    for name, depends in modules.items():
-        (base / f"{name}.ko").write_bytes(
-            b"\x7fELF\0license=GPL\0depends=" + depends.encode() + b"\0x"
-        )
-    return directory
-
-
-def test_modules_come_after_all_they_depend_on(tmp_path: Path) -> None:
-    root = kernel(tmp_path, {"ext4": "jbd2,crc16", "jbd2": "crc16", "crc16": "", "extra": ""})
-    names = [path.stem for path in module_files(root, "6.1", ["ext4", "vfat"])]
-    assert sorted(names) == ["crc16", "ext4", "jbd2"]
-    assert names.index("crc16") < names.index("jbd2") < names.index("ext4")
-
-
-def test_a_module_that_the_kernel_lacks_is_named_with_who_needs_it(tmp_path: Path) -> None:
-    root = kernel(tmp_path, {"ext4": "jbd2"})
-    with pytest.raises(GuestImageError, match=r"has no module jbd2 \(needed by ext4\)"):
-        module_files(root, "6.1", ["ext4"])
-
-
-def test_modules_that_a_distribution_packs_are_loaded_unpacked(tmp_path: Path) -> None:
-    # Debian 13's linux-image-6.12 has .ko.xz, seen in the package.
-    root = kernel(tmp_path, {"ext4": "jbd2", "jbd2": ""})
-    base = root / "usr/lib/modules/6.1"
-    plain = {path.name: path.read_bytes() for path in base.glob("*.ko")}
-    for name, content in plain.items():
-        (base / name).unlink()
-        (base / f"{name}.xz").write_bytes(lzma.compress(content))
-    found = module_files(root, "6.1", ["ext4"])
-    assert [unpacked_name(path) for path in found] == ["jbd2.ko", "ext4.ko"]
-    assert {unpacked_name(path): unpacked_module(path) for path in found} == plain
-
-
-def test_a_module_is_loaded_without_its_signature(tmp_path: Path) -> None:
-    # Layout by scripts/sign-file.c of Linux: signature, module_signature, marker.
-    module = tmp_path / "ext4.ko"
-    content = b"\x7fELF code \0depends=jbd2\0"
-    info = struct.pack(">BBBBB3xI", 0, 0, 2, 0, 0, 5)
-    module.write_bytes(content + b"PKCS7" + info + b"~Module signature appended~\n")
-    assert unpacked_module(module) == content
-
-
-def test_a_damaged_module_is_named(tmp_path: Path) -> None:
-    module = tmp_path / "ext4.ko.xz"
-    module.write_bytes(lzma.compress(b"module")[:8] + b"damage")
-    with pytest.raises(GuestImageError, match=r"cannot unpack ext4\.ko\.xz"):
-        unpacked_module(module)
-
-
-def test_modules_packed_as_no_one_here_can_unpack_are_refused_in_words(tmp_path: Path) -> None:
-    root = kernel(tmp_path, {"ext4": ""})
-    (root / "usr/lib/modules/6.1" / "xfs.ko.zst").write_bytes(b"")
-    with pytest.raises(GuestImageError, match="modules have an unsupported compression"):
-        module_files(root, "6.1", ["ext4"])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs with anything beside them, in several VMs or read from memory rank no configuration."""
+"""What ranks no configuration: runs beside others, in several VMs, or read from memory."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +14,8 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
-from pvebench.drivers.linux import host_tools
 from pvebench.drivers.linux.block_devices import users_of
-from pvebench.drivers.linux.host_tools import HostTools, run_program
+from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_local
@@ -27,14 +25,7 @@ from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.drivers.storages.qemu_img import run_qemu_img
 from pvebench.drivers.storages.storage_settings import flush_facts
-from pvebench.errors import (
-    GuestTimeout,
-    OutputUnreadable,
-    StorageHangs,
-    SwitchFailed,
-    ToolFailed,
-    VolumeError,
-)
+from pvebench.errors import SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.rules import Rows
@@ -57,6 +48,8 @@ from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
+
+
 GUEST = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE)
 SCENARIO = host_row(16 * MIB)
 HOSTED = SMALL.replace("axes:", "host: true\naxes:")
@@ -79,79 +72,6 @@ def host(tmp_path: Path, store: Store) -> HostDisk:
     )
 
 
-def test_tools_run_on_this_machine_and_their_end_is_reported() -> None:
-    tools = HostTools()
-    pid = tools.start(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"])
-    while (ended := tools.poll(pid)) is None:
-        pass
-    assert (ended.exit_code, ended.stdout, ended.stderr) == (3, b"out\n", b"err\n")
-    assert tools.run(["cat"], stdin=b"hello").stdout == b"hello"
-
-
-def test_a_tool_that_is_not_installed_is_named() -> None:
-    with pytest.raises(ToolFailed, match="cannot start no-such-tool on the host"):
-        HostTools().run(["no-such-tool"])
-
-
-def test_a_short_program_that_hangs_is_given_up() -> None:
-    with pytest.raises(GuestTimeout):
-        HostTools().run(["sleep", "60"], timeout=0.1)
-
-
-def test_a_program_that_hangs_keeps_no_other_one_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = HostTools()
-    pids = [tools.start(["sleep", "60"]) for _ in range(3)]
-    end = host_tools._Started.end
-
-    def end_others(started: host_tools._Started, program: str) -> None:
-        if started.process.pid == pids[1]:
-            raise StorageHangs("sleep does not end")
-        end(started, program)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(host_tools._Started, "end", end_others)
-        with pytest.raises(StorageHangs):
-            tools.close()
-    assert [*tools._running] == [pids[1]]
-    tools.close()
-
-
-def test_a_program_that_no_signal_ends_is_named_and_is_ended_by_the_next_try(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its I/O hangs: tests/hostprocess/quick_faults.py has the real one."""
-    monkeypatch.setattr(host_tools, "END_SECONDS", 0.1)
-    tools = HostTools()
-    pid = tools.start(["sleep", "60"])
-    with monkeypatch.context() as patch:
-        patch.setattr(host_tools.signal, "SIGKILL", 0)  # arrives, and ends nothing
-        for _ in range(2):
-            with pytest.raises(StorageHangs, match=rf"sleep \(process {pid}\) does not end"):
-                tools.close()
-    tools.close()
-    assert not Path(f"/proc/{pid}").exists()
-
-
-def test_output_without_end_is_rejected_and_its_program_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A program in a container of the lab can be replaced by its root."""
-    monkeypatch.setattr(host_tools, "MAX_BYTES", MIB)
-    tools = HostTools()
-    with pytest.raises(OutputUnreadable, match="output of cat exceeds 1"):
-        tools.run(["cat", "/dev/zero"])
-    with pytest.raises(OutputUnreadable, match="output of head exceeds 1"):
-        tools.run(["head", "-c", str(MIB + 1), "/dev/zero"])
-    assert len(tools.run(["head", "-c", str(MIB), "/dev/zero"]).stdout) == MIB
-    pid = tools.start(["sh", "-c", "cat /dev/zero >&2"])
-    with pytest.raises(OutputUnreadable, match="output of sh exceeds 1"):
-        _ = [tools.poll(pid) for _ in iter(int, 1)]
-    assert not Path(f"/proc/{pid}").exists()
-    with pytest.raises(OutputUnreadable, match="/dev/zero exceeds 1"):
-        tools.read_file("/dev/zero")
-    tools.close()
-
-
 PROGRAMS: Final = {
     "qemu-img": lambda: run_qemu_img("info", "x"),
     "fincore": lambda: cached_bytes(Path("/x")),
@@ -170,27 +90,6 @@ def test_a_program_without_end_of_output_is_an_error_of_the_storage(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(VolumeError, match=f"output of {program} exceeds 4"):
         PROGRAMS[program]()
-
-
-def test_a_short_program_is_answered_with_status_and_any_bytes() -> None:
-    done = run_program(["/bin/sh", "-c", "printf 'a\\377'; echo e >&2; exit 3"])
-    assert (done.returncode, done.stdout, done.stderr) == (3, "a\ufffd", "e\n")
-    with pytest.raises(FileNotFoundError):
-        run_program(["no-such-program"])
-    with pytest.raises(subprocess.TimeoutExpired):
-        run_program(["sleep", "60"], seconds=0.1)
-
-
-def test_input_that_a_program_does_not_read_does_not_stop_its_time_limit() -> None:
-    with pytest.raises(GuestTimeout, match="sleep did not end"):
-        HostTools().run(["sleep", "60"], stdin=b"x" * MIB, timeout=0.3)
-
-
-def test_closing_ends_what_still_runs() -> None:
-    tools = HostTools()
-    pid = tools.start(["sleep", "600"])
-    tools.close()
-    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_the_host_uses_the_volume_itself_and_leaves_nothing(host: HostDisk, store: Store) -> None:
