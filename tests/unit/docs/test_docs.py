@@ -13,6 +13,7 @@ from pvebench.cli.main import COMMANDS
 from pvebench.config import load_pack, load_settings
 from pvebench.config.pack_keys import Options
 from pvebench.drivers import DRIVERS
+from pvebench.service.startup import assignments
 from pvebench.verdicts.overall_state import INCONCLUSIVE_EXIT
 from pvebench.workloads import TOOLS
 from testing.packs import ROOT
@@ -143,3 +144,17 @@ def test_runbooks_name_dashboards_and_panels_that_exist() -> None:
     assert len(panels) >= 3
     for panel, board in panels:
         assert panel in boards[board]
+
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_valid_and_has_cases_on_every_node(path: Path) -> None:
+    settings = load_settings(path)
+    given = assignments(settings)
+    assert {entry.node for entry in given} == set(settings.measured_nodes())
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES

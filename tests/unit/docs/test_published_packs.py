@@ -1,26 +1,36 @@
-"""The packs that reproduce published tests: each names its source, and plans what can be run."""
+"""The packs that reproduce published tests, and docs/published.md with its report about them."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from pvebench.cli.main import cli
-from pvebench.config import Pack, load_pack
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
-from pvebench.scheduler.plan import expand, make_plan
+from pvebench.scheduler.plan import expand, make_plan, select
 from testing.packs import ROOT
-from testing.published import PACKS
+from testing.published import (
+    KIND_OF,
+    NOT_YET,
+    PACKS,
+    PLACES,
+    REPORT,
+    SECTIONS,
+    WHERE,
+    Row,
+    load,
+    rows,
+    section,
+    small,
+    small_rows,
+)
 
 pytestmark = pytest.mark.lab  # they measure with its tools
-
-
-def load(name: str) -> Pack:
-    return load_pack(ROOT / "scenarios" / f"{name}.yaml")
 
 
 @pytest.mark.parametrize("name", PACKS)
@@ -71,3 +81,53 @@ def test_eight_fio_tests_and_ioping_run_on_twenty_configurations_and_the_to_do_l
     assert len(slugs) == 1 + 20 + 2
     assert len({case.workload.slug for case in matrix.cases}) == 9
     assert Path(pack.path).name == "cache-bus-format-2017.yaml"
+
+
+ROWS = {row.key: row for row in rows()}
+
+
+SMALL = [row for place in PLACES for row in small_rows(place)]
+
+
+def test_every_row_of_every_pack_has_a_place_or_a_reason_and_no_other_has() -> None:
+    assert set(WHERE) == set(ROWS)
+    for row in ROWS.values():
+        assert row.place or WHERE[row.key].startswith(("never: ", NOT_YET))
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_tables_are_as_the_packs_are_now(name: str) -> None:
+    """Update them with: PYTHONPATH=exporter:tests .venv/bin/python -m testing.published."""
+    present, expected = section(name)
+    assert present == expected
+
+
+def test_every_place_is_explained_with_a_target_that_is_there() -> None:
+    text = REPORT.read_text("utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for place in {row.place for row in ROWS.values()} - {""}:
+        assert f"| {place} |" in text
+        target = PLACES[place].strip("`").removeprefix("make ")
+        assert PLACES[place] in text
+        assert f"\n{target}:" in makefile
+
+
+@pytest.mark.parametrize("key", [key for key, row in ROWS.items() if row.place])
+def test_what_is_tried_of_a_row_has_each_scenario_and_each_workload(
+    key: tuple[str, str, str],
+) -> None:
+    row: Row = ROWS[key]
+    sample = row.sample()
+    assert {one.scenario.slug for one in sample} == {one.scenario.slug for one in row.cases}
+    assert {one.workload.slug for one in sample} == {one.workload.slug for one in row.cases}
+
+
+@pytest.mark.parametrize("row", SMALL, ids=lambda row: "/".join(row.key))
+def test_the_words_of_a_small_run_select_the_sample_of_the_row(row: Row) -> None:
+    words = small(row)
+    pack = load(row.pack, float(words[words.index("--scale") + 1]))
+    only = [slug for word, slug in pairwise(words) if word == "--only"]
+    (kind,) = KIND_OF.get(row.storage, ("loop" if "hdparm" in row.tools else "dir",))
+    matrix = expand(pack, node="lab", storages={row.storage: KINDS[kind].holds})
+    cases = select(matrix, only=only).cases
+    assert {case.slug for case in cases} == {case.slug for case in row.sample()}
