@@ -10,14 +10,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from pvebench.drivers.proxmox.api.privileges import DEFAULT_POOL, MAX_POOL, TOKEN_NAME, user_of
-from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
-from pvebench.drivers.proxmox.setup.permissions import (
-    GrantStep,
+from pvebench.drivers.proxmox.api.privileges import (
+    DEFAULT_POOL,
+    MAX_POOL,
+    TOKEN_NAME,
     RequiredGrants,
-    grant_steps,
-    no_token,
+    user_of,
 )
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
+from pvebench.drivers.proxmox.setup.permissions import GrantStep, grant_steps, no_token
 
 SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
 _BEGIN: Final = "# --- generated from drivers/proxmox/setup/permissions.py by make generate ---\n"

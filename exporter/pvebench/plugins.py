@@ -44,6 +44,7 @@ GROUPS: Final = frozenset(
         "commands",
         "drivers",
         "guests",
+        "node_backends",
         "observers",
         "references",
         "services",

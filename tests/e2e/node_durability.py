@@ -14,7 +14,7 @@ from pve.real import direct
 from pve.server import RunningApi, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
+from pvebench.drivers.proxmox.node.node_ssh import script_of_node
 from pvebench.guest.build import build_image
 from pvebench.guest.image import GuestImage, default_directory
 from pvebench.model.durability import Barrier, Durability
@@ -34,21 +34,16 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
     (node / "bin").mkdir(parents=True)
     pvesm = node / "bin" / "pvesm"
     pvesm.write_text(f'#!/bin/sh\necho "{tmp_path}/cluster/local/pve1/images/${{2#local:}}"\n')
-    script = node / "pvebench-node"
-    text, look = NODE_SCRIPT, "grep -saHZ '' -- \"$@\""
-    for here, there in {
+    pvesm.chmod(0o755)
+    look = "grep -saHZ '' -- \"$@\""
+    places = {
         "PIDS=/run/qemu-server": f"PIDS={node}",
         "MACHINES=/etc/pve/qemu-server": f"MACHINES={node}",
         "PATH=/usr/sbin": f"PATH={node}/bin:/usr/sbin",
         f"{look} || :": f"{look} | sed 's|^{node}/|/run/qemu-server/|'",
-    }.items():
-        assert here in text
-        text = text.replace(here, there)
-    script.write_text(text)
-    for program in (pvesm, script):
-        program.chmod(0o755)
+    }
     with ssh_server(tmp_path / "sshd") as found:
-        found.allow(f'restrict,command="{script}"')
+        found.allow_script(node / "pvebench-node", script_of_node(), places)
         yield found
 
 

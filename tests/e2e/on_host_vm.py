@@ -26,7 +26,7 @@ from e2e.pieces import Piece, measured, must_be_measured, pvebench, run_all, say
 from e2e.published_rows import must_have_run
 from hostvm.image import HostVmMissing
 from hostvm.machine import HOME, HostVm, running_host
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
+from pvebench.drivers.proxmox.node.node_ssh import script_of_node
 from pvebench.drivers.proxmox.node.node_state import read_state
 from pvebench.drivers.proxmox.node.storage_options import effective
 from pvebench.guest.image import FILES, MANIFEST, default_directory
@@ -271,7 +271,7 @@ def zfs_ownership(vm: HostVm) -> None:
 def zfs_on_a_node(vm: HostVm) -> None:
     """The script of a Proxmox VE node reads options of its storages, and the state of the pool."""
     with zfs_dataset(vm):
-        vm.run(STORAGE_CFG, stdin=NODE_SCRIPT.encode())
+        vm.run(STORAGE_CFG, stdin=script_of_node().encode())
         for storage in ("local-zfs", "data"):
             said = vm.run("sh /tmp/node.sh", stdin=f"options\n{storage}\n".encode())
             assert effective(said) == ON_NODE, said

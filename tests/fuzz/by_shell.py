@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, script_of_node
 from pvebench.errors import ToolFailed
 from pvebench.model.guest import Completed
 from pvebench.model.units import MIB
@@ -113,7 +113,7 @@ _OURS: Final = f"#pvebench-mark%3A {_MARK}\ntags: pvebench\nunprivileged: 1\n"
 
 @functools.cache
 def _node_script() -> str:
-    script = NODE_SCRIPT
+    script = script_of_node()
     for here, there in _PLACES.items():
         assert here in script
         script = script.replace(here, there)

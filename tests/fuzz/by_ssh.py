@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from fuzz.numbers_in import NumbersIn
 from fuzz.outside import any_of
-from pvebench.drivers.proxmox.containers.container import BenchContainer
-from pvebench.drivers.proxmox.containers.node_containers import check_limits, devices_of, filesystem
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, check_node
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, check_node, script_of_node
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, SECTOR
+from pvebench_lab.lxc.proxmox_backend import check_limits, devices_of, mount_of
+from pvebench_lab.lxc.proxmox_container import BenchContainer
 from testing.fixed_ssh_answers import Saying
 
 DISK = os.makedev(7, 0)
@@ -59,7 +59,7 @@ def _numbers(ssh: NodeSsh) -> tuple[float, ...]:
 def _container(ssh: NodeSsh, content: bytes) -> None:
     told = BenchContainer(ssh, VMID, "a" * 32).tell()
     check_limits(told, Machine(memory_bytes=64 * MIB, cpus=2))
-    filesystem(told)
+    mount_of(told)
     devices_of(told, "x:y")
 
 
@@ -67,7 +67,7 @@ def node_seeds() -> list[bytes]:
     """Return what the program of a node says on this machine; of a container in its form."""
     asked = (b"hello\n", b"look\n0\n7:0\n0\n")
     real = [
-        subprocess.run(["sh", "-c", NODE_SCRIPT], input=one, capture_output=True, check=True)
+        subprocess.run(["sh", "-c", script_of_node()], input=one, capture_output=True, check=True)
         for one in asked
     ]
     assert all(done.stdout for done in real), "the program says nothing here"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.linux.block_devices import devices_below
-from pvebench.drivers.remote_tools import REMOTE_COMMANDS, parse_device
+from pvebench.drivers.linux.block_devices import devices_below, parse_device
 from pvebench.model.run import Run
 from pvebench.model.units import MIB, SECTOR
+from pvebench_lab.remote_tools import REMOTE_COMMANDS
 from testing.btrfs import Btrfs, btrfs, run
 from testing.host_row import SIZE, measured
 from testing.real_outcomes import MEASURED

@@ -31,8 +31,6 @@ from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
 from pvebench.drivers.proxmox.cluster import ENGINE
-from pvebench.drivers.proxmox.containers.container import KIND
-from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
 from pvebench.guest.image import GuestImage
@@ -45,6 +43,8 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
+from pvebench_lab.lxc.proxmox_backend import NodeContainers
+from pvebench_lab.lxc.proxmox_container import KIND
 from testing.container_node import GROUPS, ContainerNode, container_node
 from testing.containers import processes
 from testing.packs import Recorder, tool_workload
@@ -81,8 +81,7 @@ class Bench:
             "storages": {"local": {"type": "lvmthin", "id": "thin"}},
             "ssh": node.server.settings(),
         }
-        (node.folder / "token").write_text(f"{api.token.user}!{api.token.name}={api.token.secret}")
-        (node.folder / "token").chmod(0o600)
+        api.keep_token(node.folder)
         settings = ClusterSettings.model_validate({"node": "pve1", "proxmox": given})
         place = DriverContext(
             runtime=node.folder, journal=api.store.journal, clock=SystemClock(), say=print

@@ -17,7 +17,6 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools
 from pvebench.drivers.ssh import connection as ssh_room
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
@@ -38,6 +37,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
 from pvebench.store.store import Store
+from pvebench_lab.remote_tools import RemoteCommands, RemoteTools
 from testing.packs import Recorder, tool_workload
 from testing.real_outcomes import MEASURED
 from testing.sshd import SshServer, fingerprint, make_key, ssh_server

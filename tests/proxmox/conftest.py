@@ -80,9 +80,7 @@ def both(make_site: Callable[[int], Site], major: int) -> Site:
 @pytest.fixture
 def config(site: Site, tmp_path: Path) -> Path:
     path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
-    token = site.token
-    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
-    (tmp_path / "token").chmod(0o600)
+    site.keep_token(tmp_path)
     return path
 
 

@@ -11,6 +11,7 @@ from pve.site import POOL, QuickClock, Site
 from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Server, Token, read_token
 from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
 from pvebench.drivers.proxmox.api.privileges import (
+    RequiredGrants,
     excess_rights,
     missing_rights,
     sees_scrubs,
@@ -221,23 +222,25 @@ def test_what_is_no_token_is_refused_without_showing_it(tmp_path: Path, text: st
 def test_the_rights_that_init_gives_are_those_that_check_needs(both: Site) -> None:
     table = both.connect().get("/access/permissions")
     major = both.cluster.major
-    assert missing_rights(table, pool=POOL, major=major) == []
+    assert missing_rights(table, RequiredGrants(pool=POOL, major=major)) == []
     assert excess_rights(table) == []
 
 
 def test_a_role_of_version_8_lacks_the_agent_on_9(site: Site) -> None:
     site.cluster.access.roles["StorageBenchVM"] = vm_privileges(8)
     table = site.connect().get("/access/permissions")
-    assert missing_rights(table, pool=POOL, major=9) == ["/pool/bench: VM.GuestAgent.Unrestricted"]
+    assert missing_rights(table, RequiredGrants(pool=POOL, major=9)) == [
+        "/pool/bench: VM.GuestAgent.Unrestricted"
+    ]
 
 
 def test_a_right_on_the_root_that_is_not_inherited_is_no_right_on_nodes() -> None:
     pool = dict.fromkeys(vm_privileges(9), 1)
     told = {"/": {"Sys.Audit": 0}, "/pool/bench": pool}
     assert sees_scrubs(told)
-    assert missing_rights(told, pool=POOL, major=9) == ["/nodes: Sys.Audit"]
+    assert missing_rights(told, RequiredGrants(pool=POOL, major=9)) == ["/nodes: Sys.Audit"]
     inherited = {"/": {"Sys.Audit": 1}, "/pool/bench": pool}
-    assert missing_rights(inherited, pool=POOL, major=9) == []
+    assert missing_rights(inherited, RequiredGrants(pool=POOL, major=9)) == []
 
 
 def test_a_token_needs_the_rights_itself_not_only_its_user(site: Site) -> None:

@@ -727,14 +727,14 @@ def test_the_check_adds_what_one_operation_needs_on_one_storage() -> None:
         ("snapshot", 0),
     ):
         cases = [Case(scenario=one, workload=workload(name))]
-        assert needs_of(cluster, "pve1", cases).operations == {"fast": (both, copies * size)}
+        assert needs_of(cluster, cases).operations == {"fast": (both, copies * size)}
 
 
 def test_the_check_counts_the_space_of_the_snapshots_of_operations() -> None:
     cluster = ProxmoxSettings.model_validate({**SETTINGS, "operations": {}})
     one = scenario(kind=Format.QCOW2)
     sizes = {
-        name: needs_of(cluster, "pve1", [Case(scenario=one, workload=workload(name))]).volumes
+        name: needs_of(cluster, [Case(scenario=one, workload=workload(name))]).volumes
         for name in ("", "move", "snapshot", "snapshot-ram", "delete-snapshot")
     }
     once, twice = {"local": one.volume_bytes}, {"local": 2 * one.volume_bytes}
@@ -950,7 +950,7 @@ def test_plan_and_check_need_what_a_run_with_an_operation_requires(
     one = scenario(kind=Format.QCOW2)
     case = Case(scenario=one, workload=workload(during))
     planned = SpaceNeed(cluster.kinds()).add(case).total()
-    needs = needs_of(cluster, "pve1", [case])
+    needs = needs_of(cluster, [case])
     assert needs.volumes == {"local": planned["local"]}
     assert needs.operations is not None
     assert needs.operations["thin"][1] == planned.get("thin", 0)
@@ -983,14 +983,14 @@ def test_storages_of_one_zfs_pool_have_its_space_once_for_all_of_them(
     case = Case(scenario=one, workload=workload("backup-fleecing"))
     allowed.node = allowed.driver("pve1")
     allowed.node.targets = OperationTargets(**TARGETS)
-    allowed.node._context = replace(allowed.node._context, storages=storages_of(cluster, "pve1"))
+    allowed.node.context = replace(allowed.node.context, storages=storages_of(cluster, "pve1"))
     attach(allowed, one)
     node, token, place = allowed.node, allowed.connect(), place_of(cluster, "pve1")
     known = storages_of(cluster, "pve1")
 
     def answers() -> list[bool]:
         """Return whether plan, check and run let it pass."""
-        needs = needs_of(cluster, "pve1", [case])
+        needs = needs_of(cluster, [case])
         said = inspect(
             token, place=place, storages=known, iso_storage="local", major=9, needs=needs
         )

@@ -28,9 +28,15 @@ from pve.server import RunningApi, running_api
 from pve.storage import Storage
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.api import privileges
-from pvebench.drivers.proxmox.api.privileges import NODE_ROLE, VM_ROLE, user_of, vm_privileges
+from pvebench.drivers.proxmox.api.privileges import (
+    NODE_ROLE,
+    VM_ROLE,
+    RequiredGrants,
+    user_of,
+    vm_privileges,
+)
 from pvebench.drivers.proxmox.proxmox_settings import section
-from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, grant_steps
+from pvebench.drivers.proxmox.setup.permissions import grant_steps
 from testing.packs import ROOT
 
 SCRIPT = ROOT / "packaging/proxmox/proxmox-lxc.sh"

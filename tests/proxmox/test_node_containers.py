@@ -26,29 +26,30 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies
+from pvebench.store.state import StateDirectory
 
 from pve.instance import write_settings
 from pve.site import Site
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.containers.container import (
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.ssh.connection import SshConnection
+from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeError
+from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive
+from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB
+from pvebench.store.store import Store
+from pvebench_lab.lxc.proxmox_container import (
     KIND,
     BenchContainer,
     ContainerOptions,
+    container_archive,
     find_containers,
     gibibytes,
     make_container,
     remove_container,
     undo_containers,
 )
-from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeError
-from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, container_archive
-from pvebench.model.scenario import Machine
-from pvebench.model.units import MIB
-from pvebench.store.state_directory import StateDirectory
-from pvebench.store.store import Store
 from testing import standin_pct
 from testing.captured_logs import captured_logs
 from testing.container_node import ContainerNode, container_node
@@ -107,7 +108,7 @@ def make(asked: NodeSsh, store: Store, **changes: Any) -> BenchContainer:
 
 
 def undo(asked: NodeSsh, store: Store) -> list[str]:
-    return undo_containers(store.journal, asked, node="pve1")
+    return undo_containers(asked, "pve1", store.journal)
 
 
 def waits_for_a_lock(node: ContainerNode) -> bool:
@@ -558,7 +559,7 @@ def test_sweep_lists_what_carries_a_mark_and_removes_that_alone(
 
 def test_without_ssh_in_the_settings_it_stays_open_and_says_so(store: Store) -> None:
     store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
-    (line,) = undo_containers(store.journal, None, node="pve1")
+    (line,) = undo_containers(None, "pve1", store.journal)
     assert line.endswith("proxmox.ssh is missing in the settings")
     assert len(store.journal.pending()) == 1
 
@@ -663,9 +664,7 @@ def instance(site: Site, node: ContainerNode, folder: Path) -> Path:
     given = "{" + ", ".join(f"{key}: {value}" for key, value in ssh.items()) + "}"
     pack = write_pack(folder, SMALL.replace("axes:", "lxc: true\naxes:"))
     storages = {"local": "{type: lvmthin, id: thin}"}
-    token = site.token
-    (folder / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
-    (folder / "token").chmod(0o600)
+    site.keep_token(folder)
     return write_settings(folder, site.api, packs=[pack], storages=storages, ssh=given)
 
 
@@ -683,7 +682,7 @@ def test_check_sweep_and_undo_know_containers_as_an_admin_uses_them(
         run_cli([words[0], "--config", str(config), *words[1:]])
         return " ".join(capsys.readouterr().out.split())
 
-    assert "thin: does not allow containers; run pvesm set thin --content images,rootdir" in said(
+    assert "thin does not allow containers; run pvesm set thin --content images,rootdir" in said(
         "check"
     )
     site.cluster.storages["thin"].content = "images,rootdir"

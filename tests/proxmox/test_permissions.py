@@ -27,11 +27,12 @@ from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.proxmox.api.privileges import (
     MAX_POOL,
     NODE_PRIVILEGES,
+    RequiredGrants,
     token_of,
     user_of,
     vm_privileges,
 )
-from pvebench.drivers.proxmox.setup.permissions import RequiredGrants, shell_script
+from pvebench.drivers.proxmox.setup.permissions import shell_script
 from testing.prepared_cluster import api
 
 __all__ = ["api"]

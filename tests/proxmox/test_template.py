@@ -335,7 +335,7 @@ def test_a_foreign_disk_in_a_clone_keeps_the_clone(site: Site) -> None:
 
 def findings(site: Site) -> dict[str, tuple[bool, str]]:
     needs = Needs(volumes={"local": 64 << 20}, templates=[TEMPLATE])
-    context = site.node._context
+    context = site.node.context
     found = inspect(
         site.connect(),
         place=PLACE,

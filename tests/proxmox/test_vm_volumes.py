@@ -399,9 +399,7 @@ def test_a_description_never_grows_beyond_what_proxmox_takes() -> None:
 @pytest.fixture
 def config(site: Site, tmp_path: Path) -> Path:
     found = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], keep_volumes="true")
-    token = site.token
-    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
-    (tmp_path / "token").chmod(0o600)
+    site.keep_token(tmp_path)
     begin(site)
     fill(site, scenario())
     StateDirectory(tmp_path / "state", exclusive=False)

@@ -105,6 +105,11 @@ class Site:
         pin = fingerprint(self.api.certificate)
         return Server(host="127.0.0.1", port=self.api.port, fingerprint=pin)
 
+    def keep_token(self, directory: Path) -> None:
+        """Write the token's file, as the settings of `pve.instance` name it."""
+        (directory / "token").write_text(f"{self.token}={self.token.secret}\n")
+        (directory / "token").chmod(0o600)
+
     def connect(self, token: Token | None = None) -> Api:
         return Api(self.server, token or self.token, self.clock)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, script_of_node
 from pvebench.drivers.ssh.connection import SshConnection
 from testing import standin_pct
 from testing.containers import losetup, processes, text
@@ -84,14 +84,7 @@ class ContainerNode:
             "PATH=/usr/sbin": f"PATH={self.folder}/bin:/usr/sbin",
             "grep -saHZ '' -- \"$@\" || :": f"grep -saHZ '' -- \"$@\" | sed '{there}'",
         }
-        script = NODE_SCRIPT
-        for here, changed in places.items():
-            assert here in script
-            script = script.replace(here, changed)
-        path = self.folder / "pvebench-node"
-        path.write_text(script)
-        path.chmod(0o755)
-        self.server.allow(f'restrict,command="{path}"')
+        self.server.allow_script(self.folder / "pvebench-node", script_of_node(), places)
 
     def ask(self) -> NodeSsh:
         return NodeSsh(SshConnection(self.server.settings()))

@@ -22,7 +22,6 @@ from unittest import mock
 from pvebench.config import Settings
 from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import START, SimulatedClock
-from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
 from pvebench.model.disk import Bus
@@ -36,6 +35,7 @@ from pvebench.service.startup import assignments
 from pvebench.store.live_results import LiveResults
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
+from pvebench_lab.lxc.proxmox_container import undo_containers
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.cluster_crashes import play_cluster
 from testing.faulty_node import Fault, Faults, FaultyHypervisor, Reality, undo_simulated
@@ -267,7 +267,7 @@ class _Story:
         self.node.now, self.node.moment = (lambda: hour), (lambda: None)
         calm = Trouble(random.Random(0), {}, calm=True)
         ssh = SimulatedSsh(self.node, OWN, _Idle(later), calm, lambda: Faults(0))
-        undo_containers(store.journal, NodeSsh(ssh), node="lab")
+        undo_containers(NodeSsh(ssh), "lab", store.journal)
         self.existing.look_for_orphans("after the last undo")
 
     def creations_end(self) -> None:
@@ -366,7 +366,7 @@ class _Life:
         story = self._story
         try:
             undo_simulated(self._journal, story.reality)
-            undo_containers(self._journal, NodeSsh(self._ssh), node="lab")
+            undo_containers(NodeSsh(self._ssh), "lab", self._journal)
             story.creations_end()
             story.existing.look_for_orphans("after the undo at a start", self._marks())
             self._worker.run()

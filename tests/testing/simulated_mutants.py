@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from unittest import mock
 
-from pvebench.drivers.proxmox.containers import container, node_containers
 from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.storages import contract
 from pvebench.errors import DriverError, StoreError
@@ -27,6 +26,7 @@ from pvebench.service.housekeeping import Reloader
 from pvebench.store import state_directory
 from pvebench.store.live_results import LiveResults
 from pvebench.store.state_directory import StateDirectory
+from pvebench_lab.lxc import proxmox_backend, proxmox_container
 from testing import faulty_node, simulated_crashes
 from testing.faulty_node import FaultyHypervisor
 from testing.null_journal import NullJournal
@@ -178,28 +178,28 @@ def vm_given_up_before_its_marker() -> AbstractContextManager[Any]:
 
 def container_without_journal() -> AbstractContextManager[Any]:
     """A container of a node is made before anything is noted of it."""
-    real = node_containers.make_container
+    real = proxmox_backend.make_container
 
     def make(node: Any, api: Any, place: Any, journal: Journal, options: Any) -> Any:
         made = real(node, api, place, NullJournal(), options)
         details = {"node": place.node, "vmid": str(made.vmid), "mark": made.mark}
-        made.entry = journal.open(container.KIND, details)
+        made.entry = journal.open(proxmox_container.KIND, details)
         return made
 
-    return mock.patch.object(node_containers, "make_container", make)
+    return mock.patch.object(proxmox_backend, "make_container", make)
 
 
 def container_forgotten() -> AbstractContextManager[Any]:
     """A container that cannot be removed now is struck out of the journal."""
-    real = container._undo
+    real = proxmox_container._undo
 
-    def undo(made: container.BenchContainer) -> str:
+    def undo(made: proxmox_container.BenchContainer) -> str:
         try:
             return real(made)
         except DriverError:
             return "could not be removed"
 
-    return mock.patch.object(container, "_undo", undo)
+    return mock.patch.object(proxmox_container, "_undo", undo)
 
 
 def not_locked() -> AbstractContextManager[Any]:

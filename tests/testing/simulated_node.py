@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
@@ -31,6 +30,7 @@ from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import GIB
 from pvebench.model.volume import Volume
+from pvebench_lab.lxc.proxmox_backend import NodeContainers
 from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk, SimulatedGuest
 from testing.faulty_node import Fault, Faults, FaultyGuest, FaultyHypervisor
 from testing.simulated_faults import Trouble

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -63,6 +63,15 @@ class SshServer:
         """Let the user's key in, with options of authorized_keys such as a forced command."""
         key = (self.folder / "user_key.pub").read_text()
         (self.folder / "authorized_keys").write_text(f"{options} {key}".lstrip())
+
+    def allow_script(self, path: Path, script: str, places: Mapping[str, str]) -> None:
+        """Install a node's script with its places changed, and let the key run only that."""
+        for here, there in places.items():
+            assert here in script
+            script = script.replace(here, there)
+        path.write_text(script)
+        path.chmod(0o755)
+        self.allow(f'restrict,command="{path}"')
 
     def trust(self) -> None:
         """Note the host key as it is now."""

@@ -67,10 +67,12 @@ PLACES: Final = {
     """,
     SHIPPED: """
         cli/main.py:summary
-        cli/packs.py:_copy drivers/remote_tools.py: drivers/linux/block_devices.py:
+        cli/packs.py:_copy pvebench_lab/remote_tools.py: drivers/linux/block_devices.py:
         pvebench_lab/lxc/container.py:Container._unpack
-        drivers/proxmox/containers/node_containers.py:NodeContainers._send_archive
-        drivers/proxmox/node/node_ssh.py: drivers/proxmox/vm/vm_create.py:_upload
+        pvebench_lab/lxc/proxmox_backend.py:NodeContainers._send_archive
+        pvebench_lab/lxc/proxmox_container.py:container_archive
+        pvebench_lab/lxc/proxmox_backend.py:
+        drivers/proxmox/node/node_ssh.py:script_of_node drivers/proxmox/vm/vm_create.py:_upload
         guest/archives.py:make_iso guest/build.py:_build guest/image.py:_read_manifest
         guest/recipe.py:script provision/grafana.py:shipped_dashboards
         provision/scrape.py:prometheus_files version.py:commit
@@ -108,7 +110,7 @@ PLACES: Final = {
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change
         drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
         drivers/proxmox/vm/vm_undo.py:_is_born drivers/proxmox/vm/vm_undo.py:_refuse_unseen
-        drivers/proxmox/vm/vm_undo.py:_wait_for_lock drivers/proxmox/vm/restored_vm.py:mark_again
+        drivers/proxmox/vm/vm_undo.py:_wait_for_lock drivers/proxmox/vm/vm_create.py:mark_again
         verdicts/verdict_updates.py:VerdictService.judge
     """,
 }

@@ -20,13 +20,12 @@ from pvebench.drivers.proxmox.api.connection import (
     read_token,
     version_number,
 )
-from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, missing_rights
+from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, RequiredGrants, missing_rights
 from pvebench.drivers.proxmox.cluster_access import server_of
-from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
+from pvebench.drivers.proxmox.node.node_ssh import script_of_node
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings, section
 from pvebench.drivers.proxmox.setup.permissions import (
     ExistingGrants,
-    RequiredGrants,
     apply_steps,
     find_granted,
     shell_script,
@@ -120,7 +119,7 @@ def node_script() -> None:
 
     Install it on nodes as /usr/local/sbin/pvebench-node.
     """
-    click.echo(NODE_SCRIPT, nl=False)
+    click.echo(script_of_node(), nl=False)
 
 
 def required_grants(
@@ -221,14 +220,7 @@ def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, ren
             cause="the token was replaced after the file was written",
             next_step=renewal,
         ) from error
-    missing = missing_rights(
-        table,
-        pool=needed.pool,
-        major=needed.major,
-        operations=needed.operations,
-        templates=needed.templates,
-    )
-    if missing:
+    if missing := missing_rights(table, needed):
         raise AccessDenied(
             f"the token still lacks {'; '.join(missing)}",
             cause="an ACL on a lower path, such as NoAccess, overrides them",

@@ -41,6 +41,7 @@ from pvebench.model.disk import Disk
 from pvebench.model.scenario import DEFAULT_FILE, LAYOUT_OPTIONS, LINUX, Layout
 from pvebench.model.units import GIB, MIB, format_size
 from pvebench.model.workload import SteadyRule
+from pvebench.plugins import plugins
 from pvebench.workloads import TOOLS, Tool, ToolOptions
 
 # --- Options that a pack may fix, exclude or sweep, generated from the model's fields.
@@ -400,6 +401,13 @@ class PackFile(Strict):
         if not workloads:
             raise ValueError("no workloads; add at least one")
         return workloads
+
+    @field_validator("lxc")
+    @classmethod
+    def _measured(cls, lxc: bool) -> bool:
+        if lxc and "lxc" not in {*plugins("backends"), *plugins("node_backends")}:
+            raise ValueError("containers need a plug-in; install package pvebench_lab")
+        return lxc
 
     @field_validator("every")
     @classmethod

@@ -1,4 +1,4 @@
-"""Archives of the guest: cpio for the kernel, a bootable ISO for the BIOS, tar for containers.
+"""Archives of the guest: cpio for the kernel, a bootable ISO for the BIOS.
 
 The cpio archive has the kernel's `newc` format. It is written here because no other tool writes
 device nodes without root and without owners and times. Format: the kernel's
@@ -8,21 +8,18 @@ initramfs, for hypervisors without direct boot. Equal content results in equal b
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import subprocess
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError
-from pvebench.guest.recipe import KERNEL_ARGUMENTS, MODULE_PLACE, MOUNT_POINT, script
+from pvebench.guest.recipe import KERNEL_ARGUMENTS
 
-_EPOCH: Final = 1_700_000_000
-"""Time of all files in the ISO, so that equal content results in equal bytes."""
+EPOCH: Final = 1_700_000_000
+"""Time of all files in archives, so that equal content results in equal bytes."""
 _BOOT_FILES: Final = {
     "isolinux.bin": "usr/lib/ISOLINUX/isolinux.bin",
     "ldlinux.c32": "usr/lib/syslinux/modules/bios/ldlinux.c32",
@@ -32,7 +29,7 @@ DIRECTORY: Final = 0o040000
 FILE: Final = 0o100000
 LINK: Final = 0o120000
 CHARACTER: Final = 0o020000
-_KIND_BITS: Final = 0o170000
+KIND_BITS: Final = 0o170000
 _HEADER: Final = 110
 """Bytes before an entry's path: 6 of magic, 13 numbers of 8 digits."""
 _TRAILER: Final = "TRAILER!!!"
@@ -70,7 +67,7 @@ def _parents(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def _record(path: str, entry: Entry, number: int) -> bytes:
     name = path.encode() + b"\0"
-    links = 2 if entry.mode & _KIND_BITS == DIRECTORY else 1
+    links = 2 if entry.mode & KIND_BITS == DIRECTORY else 1
     major, minor = entry.device
     fields = (
         number,
@@ -99,51 +96,13 @@ def unpack_archive(data: bytes, directory: Path, *, but: str) -> None:
     Args:
         but: prefix of the paths to leave out.
     """
-    for path, entry in _entries(data):
+    for path, entry in entries_of(data):
         if not path.startswith(but):
             _place(directory / path, entry)
 
 
-def tar_archive(data: bytes, *, but: str, extra: Mapping[str, Entry]) -> bytes:
-    """Convert an archive to tar with gzip, and add `extra`: path -> entry.
-
-    Equal content results in equal bytes.
-    """
-    kept = {path: entry for path, entry in _entries(data) if not path.startswith(but)}
-    packed = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as file,
-        tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
-    ):
-        for path, entry in {**kept, **extra}.items():
-            if (kind := _TAR_KINDS.get(entry.mode & _KIND_BITS)) is not None:
-                tar.addfile(_tar_header(path, entry, kind), io.BytesIO(entry.content))
-    return packed.getvalue()
-
-
-def container_archive(initramfs: bytes) -> bytes:
-    """Return the guest's files as an archive for `pct create`: no modules, but a first process."""
-    extra = {
-        "usr/sbin/init": Entry(FILE | 0o755, script("container-init.sh")),
-        MOUNT_POINT.lstrip("/"): Entry(DIRECTORY | 0o755),
-    }
-    return tar_archive(initramfs, but=MODULE_PLACE, extra=extra)
-
-
-_TAR_KINDS: Final = {DIRECTORY: tarfile.DIRTYPE, LINK: tarfile.SYMTYPE, FILE: tarfile.REGTYPE}
-
-
-def _tar_header(path: str, entry: Entry, kind: bytes) -> tarfile.TarInfo:
-    header = tarfile.TarInfo(path)
-    header.type, header.mode, header.mtime = kind, entry.mode & ~_KIND_BITS, _EPOCH
-    if kind == tarfile.SYMTYPE:
-        header.linkname = entry.content.decode()
-    elif kind == tarfile.REGTYPE:
-        header.size = len(entry.content)
-    return header
-
-
-def _entries(data: bytes) -> Iterator[tuple[str, Entry]]:
+def entries_of(data: bytes) -> Iterator[tuple[str, Entry]]:
+    """Yield path and entry of each member of an archive."""
     at = 0
     while True:
         fields = [int(data[at + 6 + 8 * nr : at + 14 + 8 * nr], 16) for nr in range(13)]
@@ -157,14 +116,14 @@ def _entries(data: bytes) -> Iterator[tuple[str, Entry]]:
 
 
 def _place(path: Path, entry: Entry) -> None:
-    kind = entry.mode & _KIND_BITS
+    kind = entry.mode & KIND_BITS
     if kind == DIRECTORY:
         path.mkdir(exist_ok=True)
     elif kind == LINK:
         path.symlink_to(entry.content.decode())
     elif kind == FILE:
         path.write_bytes(entry.content)
-        path.chmod(entry.mode & ~_KIND_BITS)
+        path.chmod(entry.mode & ~KIND_BITS)
 
 
 def _aligned(place: int) -> int:
@@ -193,12 +152,12 @@ def make_iso(root: Path, kernel: Path, initramfs: Path, work: Path, target: Path
     (tree / "initramfs").write_bytes(initramfs.read_bytes())
     for path in sorted(tree.rglob("*"), reverse=True):
         path.chmod(0o755 if path.is_dir() else 0o644)
-        os.utime(path, (_EPOCH, _EPOCH))
-    os.utime(tree, (_EPOCH, _EPOCH))
+        os.utime(path, (EPOCH, EPOCH))
+    os.utime(tree, (EPOCH, EPOCH))
     options = "-quiet -V PVEBENCH -R -uid 0 -gid 0 -b isolinux/isolinux.bin -c isolinux/boot.cat"
     options += " -no-emul-boot -boot-load-size 4 -boot-info-table"
     command = ["xorriso", "-as", "mkisofs", *options.split(), "-o", str(target), str(tree)]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(_EPOCH)}
+    environment = {**os.environ, "SOURCE_DATEEPOCH": str(EPOCH)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise GuestImageError(f"xorriso failed: {done.stderr.strip()}")

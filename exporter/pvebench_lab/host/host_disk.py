@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pvebench.drivers.backend_router import LocalBackend
-from pvebench.drivers.remote_tools import VolumeFile
+from pvebench.drivers.linux.block_devices import VolumeFile
 from pvebench.drivers.storages.contract import Storage, pool_options, release
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import HOST_OPTIONS, Disk

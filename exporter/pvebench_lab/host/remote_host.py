@@ -13,21 +13,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from pvebench.drivers.driver import DriverContext, Finding, attempt
+from pvebench.drivers.linux.block_devices import VolumeFile, parse_device, whole
 from pvebench.drivers.linux.drive_wear import NOT_INSTALLED, most_worn
 from pvebench.drivers.linux.io_counters import counters_of, files_of
 from pvebench.drivers.linux.procfs import Fetched, host_facts, read_snapshot
-from pvebench.drivers.remote_tools import (
-    KIND,
-    NOT_FOUND,
-    Refused,
-    RemoteCommands,
-    RemoteTools,
-    VolumeFile,
-    left,
-    parse_device,
-    undo_left,
-    whole,
-)
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import (
@@ -65,6 +54,15 @@ from pvebench.sanitize import one_line
 from pvebench.workloads import TOOLS
 from pvebench_lab.host import HostSettings
 from pvebench_lab.host.host_disk import HostDisk
+from pvebench_lab.remote_tools import (
+    KIND,
+    NOT_FOUND,
+    Refused,
+    RemoteCommands,
+    RemoteTools,
+    left,
+    undo_left,
+)
 
 # --- test volumes on another machine: files in a directory, with the ownership marker
 

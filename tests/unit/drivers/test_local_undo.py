@@ -14,11 +14,8 @@ from sqlalchemy import text
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.local_undo import UNDO
 from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
-from pvebench.drivers.proxmox.containers.container import KIND as NODE_CONTAINER
-from pvebench.drivers.proxmox.containers.container import undo_containers
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
 from pvebench.drivers.proxmox.vm.vm_undo import KEPT, undo_vms
-from pvebench.drivers.remote_tools import KIND as REMOTE
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, instance_id
 from pvebench.errors import SwitchFailed
@@ -28,6 +25,9 @@ from pvebench.store.store import Store
 from pvebench_lab.host import device_tuning
 from pvebench_lab.host.device_tuning import undo_setting
 from pvebench_lab.lxc import container
+from pvebench_lab.lxc.proxmox_container import KIND as NODE_CONTAINER
+from pvebench_lab.lxc.proxmox_container import undo_containers
+from pvebench_lab.remote_tools import KIND as REMOTE
 from testing.faulty_node import VM_KIND, VOLUME_KIND, Reality, undo_simulated
 
 OF_STORAGES = {name for kind in KINDS.values() for name in kind.undo}
@@ -113,7 +113,7 @@ def test_no_damaged_entry_ends_the_cleanup_of_a_cluster(store: Store, kind: str)
         add(store, kind, details)
     api: Any = None  # no entry is complete enough for a request
     lines = undo_vms(store.journal, api, api, node="pve1")
-    lines += undo_containers(store.journal, None, node="pve1")
+    lines += undo_containers(None, "pve1", store.journal)
     assert all("damaged" in line for line in lines)
     assert len(lines) >= len(KEYS) * (kind == PROXMOX_VM)
 

@@ -13,12 +13,11 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.node_exporter import fetch, read_counters
 from pvebench.drivers.proxmox.api.connection import Api, Server
 from pvebench.drivers.proxmox.api.faults import readable
+from pvebench.drivers.proxmox.api.privileges import RequiredGrants
 from pvebench.drivers.proxmox.node.node_activity import UNKNOWN_NODE
 from pvebench.drivers.proxmox.proxmox_settings import bare_host
-from pvebench.drivers.proxmox.setup.permissions import RequiredGrants
 from pvebench.drivers.proxmox.setup.survey import (
     ClusterInfo,
-    ClusterOptions,
     StorageInfo,
     certificate_fingerprint,
     settings_values,
@@ -40,16 +39,26 @@ def set_up_cluster(answers: SimpleNamespace, ask: Questions) -> None:
     api = Api(server, ask_password(answers.user), SystemClock())
     cluster = survey(api)
     _show(cluster)
-    choice = _choice(answers, ask, server, cluster)
+    nodes, storages, iso = _choice(answers, ask, cluster)
+    major, pool = cluster.version[0], answers.pool
+    values = settings_values(
+        *(server, nodes, storages, answers.packs),
+        version=major,
+        token_file=answers.token_file,
+        pool=pool,
+        iso_storage=iso,
+        node_exporter=_exporter(answers.node_exporter, nodes, server.host),
+    )
     needed = RequiredGrants(
-        major=choice.major,
-        pool=choice.pool,
-        storages=sorted({*(storage.id for storage in choice.storages), choice.iso_storage}),
+        major=major,
+        pool=pool,
+        storages=sorted({*(storage.id for storage in storages), iso}),
         scrub_guard=answers.scrub_guard,
     )
-    pool = f"pool {choice.pool}"
-    ask.agree(f"Write {answers.config} and create role, user, token and {pool} on the cluster?")
-    write_settings(answers.config, settings_values(choice), replace=answers.replace)
+    ask.agree(
+        f"Write {answers.config} and create role, user, token and pool {pool} on the cluster?"
+    )
+    write_settings(answers.config, values, replace=answers.replace)
     token_file = answers.config.parent / answers.token_file
     grant(api, server, needed, token_file, config=answers.config, new_token=answers.new_token)
 
@@ -68,8 +77,9 @@ def _server(answers: SimpleNamespace, ask: Questions) -> Server:
 
 
 def _choice(
-    answers: SimpleNamespace, ask: Questions, server: Server, cluster: ClusterInfo
-) -> ClusterOptions:
+    answers: SimpleNamespace, ask: Questions, cluster: ClusterInfo
+) -> tuple[Sequence[str], list[StorageInfo], str]:
+    """Return nodes and storages to measure, and the storage for the guest image."""
     online = sorted(name for name, status in cluster.nodes.items() if status == "online")
     usable = {storage.id: storage for storage in cluster.storages if storage.holds_disks}
     images = [
@@ -83,20 +93,7 @@ def _choice(
     _refuse_unknown(nodes, online, "online node")
     _refuse_unknown(storages, list(usable), "disk storage")
     _refuse_unknown([iso], images, "storage with content type iso")
-    return ClusterOptions(
-        host=server.host,
-        port=server.port,
-        fingerprint=server.fingerprint,
-        ca_file=server.ca_file,
-        nodes=nodes,
-        storages=[usable[name] for name in dict.fromkeys(storages)],
-        iso_storage=iso,
-        pool=answers.pool,
-        major=cluster.version[0],
-        node_exporter=_exporter(answers.node_exporter, nodes, server.host),
-        token_file=answers.token_file,
-        packs=answers.packs,
-    )
+    return nodes, [usable[name] for name in dict.fromkeys(storages)], iso
 
 
 def _trusted(host: str, port: int, ask: Questions) -> str:

@@ -19,14 +19,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.errors import StorageHangs, VolumeError
+from pvebench.errors import OutputUnreadable, StorageHangs, VolumeError
 from pvebench.files import Mount, mounts, unescaped
 from pvebench.model.environment import NO_BARRIER
+from pvebench.model.units import whole_number
 
 # --- identity, users and content of a block device, from the kernel and util-linux
 #
@@ -375,3 +377,51 @@ def mount_of(path: Path) -> Mount | None:
         os.close(opened)
     number = re.search(r"^mnt_id:\s*(\d+)$", info, re.MULTILINE)
     return next((mount for mount in mounts() if number and mount.number == number[1]), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeFile:
+    """File or device at a volume's path."""
+
+    size_bytes: int
+    is_device: bool
+
+
+def whole(output: bytes, what: str) -> int:
+    """Return the number in a machine's output. Raises OutputUnreadable; `what` describes it."""
+    text = output.strip()
+    if (number := whole_number(text)) is None:
+        raise OutputUnreadable(
+            f"{text[:60]!r} is not a number: {what}",
+            cause="the shell there prints text of its own, or a program is unsupported",
+            next_step="run `ssh … true` as that user: it must print nothing",
+        )
+    return number
+
+
+def parse_device(output: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]:
+    """Return the file at a path, and the numbers of the devices that it is or is on.
+
+    Args:
+        output: of `describe_path` in `block_devices.sh`.
+
+    Raises OutputUnreadable: unexpected output.
+    """
+    text = output.decode("utf-8", "replace").strip()
+    fields = _DEVICE.fullmatch(text)
+    of_btrfs = parse_devices(fields["members"] or "") if fields else None
+    if fields is None or of_btrfs is None:
+        raise OutputUnreadable(
+            f"unexpected description of {path}: {text[:99]!r}",
+            cause="the shell there prints text of its own",
+        )
+    is_device = fields["what"] == "block special file"
+    own = os.makedev(int(fields["major"], 16), int(fields["minor"], 16))
+    file = VolumeFile(size_bytes=int(fields["size"]), is_device=is_device)
+    return file, (own,) if is_device else of_btrfs or (int(fields["below"]),)
+
+
+_DEVICE: Final = re.compile(
+    r"(?P<what>[a-z ]+)\|(?P<major>[0-9a-f]{1,3})\|(?P<minor>[0-9a-f]{1,5})"
+    r"\|(?P<below>[0-9]{1,18})\|(?P<size>[0-9]{1,18})(\|(?P<members>[0-9:,]{0,999}))?"
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
 
@@ -31,13 +32,11 @@ from pvebench.drivers.proxmox.cluster_access import (
     ssh_access,
     storages_of,
 )
-from pvebench.drivers.proxmox.containers.container import KIND as CONTAINER
-from pvebench.drivers.proxmox.containers.container import undo_containers
-from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
 from pvebench.drivers.proxmox.hypervisor import BOOT_SECONDS, ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuard
-from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
+from pvebench.drivers.proxmox.node.node_backends import NODE_BACKENDS, NodeBackend
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, check_node
 from pvebench.drivers.proxmox.node.node_state import LoadGuard, NodeProbe
 from pvebench.drivers.proxmox.node.storage_options import drives_of, identity_of
 from pvebench.drivers.proxmox.orphans import ClusterOrphans, find_orphans
@@ -64,7 +63,7 @@ from pvebench.model.ports import (
     Clock,
     Guard,
     HostProbe,
-    Hypervisor,
+    HostSnapshot,
     Journal,
     Site,
     StorageFunctions,
@@ -93,12 +92,13 @@ class ClusterEngine(Engine):
 
     def undo(self, settings: ClusterSettings, journal: Journal) -> list[str]:
         """Undo open journal entries on all nodes; contact only those nodes."""
-        nodes = _nodes_in(journal, KIND, settings)
-        cluster, clock = section(settings), SystemClock()
-        lines = _undo_containers(settings, journal)
-        for node in sorted(nodes):
-            api = connect(cluster, node, clock)
-            lines += undo_vms(journal, api, clock, node=node, keep=cluster.keep_volumes)
+        lines = []
+        for backend in NODE_BACKENDS.values():
+            for node in _nodes_in(journal, backend.journal_kind, settings):
+                with ssh_access(section(settings), node) as on_node:
+                    lines += backend.undo(on_node, node, journal)
+        for node in _nodes_in(journal, KIND, settings):
+            lines += _undo_vms(journal, section(settings), node)
         return lines
 
     def kept(self, journal: Journal) -> list[str]:
@@ -232,27 +232,7 @@ def vm_of(
     traffic: Traffic | None = None,
 ) -> ProxmoxHypervisor:
     """Return the benchmark VM of a node; nothing is created yet."""
-    return ProxmoxHypervisor(
-        context_of(cluster, node, image, place, traffic),
-        VmOptions(
-            iso_storage=cluster.iso_storage,
-            cpu=cluster.cpu,
-            machine=cluster.machine,
-            kvm=cluster.kvm,
-            keep=cluster.keep_volumes,
-        ),
-    )
-
-
-def context_of(
-    cluster: ProxmoxSettings,
-    node: str,
-    image: GuestImage,
-    place: DriverContext,
-    traffic: Traffic | None = None,
-) -> NodeContext:
-    """Return access to a node over a connection of its own."""
-    return NodeContext(
+    context = NodeContext(
         api=connect(cluster, node, place.clock, traffic),
         place=place_of(cluster, node),
         image=image,
@@ -260,6 +240,14 @@ def context_of(
         clock=place.clock,
         storages=storages_of(cluster, node),
     )
+    options = VmOptions(
+        iso_storage=cluster.iso_storage,
+        cpu=cluster.cpu,
+        machine=cluster.machine,
+        kvm=cluster.kvm,
+        keep=cluster.keep_volumes,
+    )
+    return ProxmoxHypervisor(context, options)
 
 
 def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverContext) -> Site:
@@ -267,26 +255,26 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     on_node = by_ssh(cluster, node)
     vm = vm_of(cluster, node, image, place, traffic)
     vm.targets = cluster.operations or OperationSettings()
-    hypervisor: Hypervisor = vm
-    needs = vm.needs_of
+    nodes = [on_node] if on_node is not None else []
+    kinds = [(kind, ssh) for ssh in nodes for kind in NODE_BACKENDS.values()]
+    backends = {kind.bus: kind.make(ssh, vm.context, cluster) for kind, ssh in kinds}
+    router = BackendRouter(vm, backends, volumes=backends)
+    counters: HostProbe | None
     if on_node is not None:
         vm.use_ssh(on_node)
-        context = context_of(cluster, node, image, place, traffic)
-        containers = NodeContainers(on_node, context, root=cluster.container_storage)
-        router = BackendRouter(vm, {Bus.LXC: containers}, volumes={Bus.LXC: containers})
-        hypervisor, needs = router, partial(_needs_of, vm, containers)
-        counters: HostProbe | None = _ssh_counters(on_node, vm, router)
+        counters = _SshCounters(on_node, vm, router)
     else:
         url = cluster.node_exporter.replace("{node}", node)
         counters = NodeExporterProbe(url) if url else None
     probe = NodeProbe(vm.averages, counters)
     api = connect(cluster, node, place.clock, traffic)
-    guard = _guard(cluster, vm, node, api, place.clock)
-    guard.needs = needs
+    claims = Claims(api, node, lambda: vm.vm, place.clock, vm.further_vmids)
+    guard = NodeGuard(api, node, storages=storages_of(cluster, node), claims=claims)
+    guard.needs = partial(_needs_of, vm, backends)
     drives = cache(partial(drives_of, api, node))  # the node queries each drive
     return Site(
         node=node,
-        hypervisor=hypervisor,
+        hypervisor=router,
         probe=probe,
         clock=place.clock,
         poll_seconds=_POLL_SECONDS,
@@ -307,7 +295,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         upkeep=vm.upkeep,
         guards=(
             guard,
-            *([ContainerGuard(on_node)] if on_node is not None else []),
+            *(kind.guard(ssh) for kind, ssh in kinds),
             *_operation_guards(cluster, node, api),
             *_load_guards(cluster, probe, place.clock),
         ),
@@ -316,47 +304,36 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     )
 
 
-def _needs_of(vm: ProxmoxHypervisor, containers: NodeContainers, case: Case) -> int:
+def _needs_of(vm: ProxmoxHypervisor, backends: Mapping[Bus, NodeBackend], case: Case) -> int:
     """Return the bytes that the volumes of `case` still need; 0 if unknown."""
-    scenario = case.scenario
-    return containers.needs_bytes(scenario) if scenario.disk.in_container else vm.needs_of(case)
+    backend = backends.get(case.scenario.disk.bus)
+    return backend.needs_bytes(case.scenario) if backend else vm.needs_of(case)
 
 
-def _ssh_counters(
-    on_node: NodeSsh, vm: ProxmoxHypervisor, router: BackendRouter[NodeContainers]
-) -> NodeCounters:
-    """Return counters over SSH: those of node_exporter, and more."""
-    return NodeCounters(
-        on_node,
-        vmid=lambda: 0 if router.replacement else vm.vmid,
-        devices=lambda: (router.replacement or vm).devices,
-        container=lambda: router.replacement.vmid if router.replacement else 0,
-    )
+@dataclass(frozen=True, slots=True)
+class _SshCounters:
+    """`model.ports.HostProbe` of a node, and of the VM or the backend in use, over SSH."""
+
+    node: NodeSsh
+    vm: ProxmoxHypervisor
+    router: BackendRouter[NodeBackend]
+
+    def snapshot(self) -> HostSnapshot:
+        if (backend := self.router.replacement) is not None:
+            return self.node.snapshot(0, backend.devices, backend.vmid)
+        return self.node.snapshot(self.vm.vmid, self.vm.devices)
 
 
-def _nodes_in(journal: Journal, kind: str, settings: ClusterSettings) -> set[str]:
+def _nodes_in(journal: Journal, kind: str, settings: ClusterSettings) -> list[str]:
     """Return the nodes of a kind's journal entries; an entry without one is reported anywhere."""
     entries = of_kinds(journal, kind)
-    return {details.get("node") or nodes_of(settings)[0] for _, details in entries}
+    return sorted({details.get("node") or nodes_of(settings)[0] for _, details in entries})
 
 
-def _undo_containers(settings: ClusterSettings, journal: Journal) -> list[str]:
-    lines: list[str] = []
-    for node in sorted(_nodes_in(journal, CONTAINER, settings)):
-        with ssh_access(section(settings), node) as on_node:
-            lines += undo_containers(journal, on_node, node=node)
-    return lines
-
-
-def _guard(
-    cluster: ProxmoxSettings, vm: ProxmoxHypervisor, node: str, api: Api, clock: Clock
-) -> NodeGuard:
-    return NodeGuard(
-        api,
-        node,
-        storages=storages_of(cluster, node),
-        claims=Claims(api, node, lambda: vm.vm, clock, vm.further_vmids),
-    )
+def _undo_vms(journal: Journal, cluster: ProxmoxSettings, node: str) -> list[str]:
+    clock = SystemClock()
+    api = connect(cluster, node, clock)
+    return undo_vms(journal, api, clock, node=node, keep=cluster.keep_volumes)
 
 
 def _load_guards(cluster: ProxmoxSettings, probe: HostProbe, clock: Clock) -> list[Guard]:
@@ -385,7 +362,7 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
             storages=storages_of(cluster, node),
             iso_storage=cluster.iso_storage,
             major=cluster.version,
-            needs=needs_of(cluster, node, cases),
+            needs=needs_of(cluster, cases),
         )
     )
     yield from findings
@@ -393,10 +370,13 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
         yield _image(settings, node, api, cluster.iso_storage)
         yield attempt("benchmark VMs", lambda: _orphans_on(api, cluster.pool, node))
         yield attempt("task log", lambda: share_of_log(api, node, str(api.login), time.time()))
-    if (on_node := by_ssh(cluster, node)) is not None:
-        yield from check_node(on_node)
-    else:
-        yield _exporter(cluster.node_exporter.replace("{node}", node))
+    with ssh_access(cluster, node) as on_node:
+        if on_node is not None:
+            yield from check_node(on_node)
+        else:
+            yield _exporter(cluster.node_exporter.replace("{node}", node))
+        for kind in NODE_BACKENDS.values():
+            yield from kind.check(on_node, api, cluster, cases)
 
 
 def spaces(settings: ClusterSettings) -> dict[tuple[str, str], Space]:

@@ -65,7 +65,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         """Create the driver without any request."""
         super().__init__(context.clock)
         self._on_node: NodeSsh | None = None
-        self._context, self._options = context, options
+        self.context, self._options = context, options
         self._api, self._storages = context.api, context.storages
         self._further: dict[int, ProxmoxHypervisor] = {}
         self._pool_names = PoolNames(self._api)
@@ -89,7 +89,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         """As `VmFunctions.further_vm`; nothing is created yet, and it is never kept."""
         if number not in self._further:
             options = replace(self._options, number=number, keep=False)
-            further = self._further[number] = ProxmoxHypervisor(self._context, options)
+            further = self._further[number] = ProxmoxHypervisor(self.context, options)
             if self._on_node is not None:
                 further.use_ssh(self._on_node)
         return self._further[number]
@@ -110,15 +110,15 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
 
     def prepare(self, machine: Machine, *, count: int) -> None:
         """As `FurtherVm.prepare`. While it runs, its claim says that its instance lives."""
-        require_memory(machine, count, available_memory(self._api, self._context.node))
+        require_memory(machine, count, available_memory(self._api, self.context.node))
         self._ensure(machine)
         self._set_up(machine)
-        now = node_time(self._api, self._context.node, self._clock)
+        now = node_time(self._api, self.context.node, self._clock)
         self._held.the_vm.claim(now + CLAIM_SECONDS)
 
     def _ensure(self, machine: Machine, cold: Plug | None = None) -> None:
         del cold
-        refuse_without_rights(self._api, self._context.place.pool)
+        refuse_without_rights(self._api, self.context.place.pool)
         if self._held.vm is not None and self._held.template != machine.template:
             self._power_off()
             self._held.give_up(self._clock)
@@ -210,7 +210,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
     def operate(self, name: str, target_rate: int) -> DiskOperation:
         """As `VmFunctions.operate`."""
         self._operation = DiskOperation(
-            self._context,
+            self.context,
             self._held.the_vm,
             self._disk,
             name=name,
@@ -372,7 +372,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         try:
-            node = self._api.get(f"/nodes/{self._context.node}/status") if cpu else {}
+            node = self._api.get(f"/nodes/{self.context.node}/status") if cpu else {}
             # They are averages over ten seconds, so a recent response is sufficient.
             averages = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
             averages |= coarse_cpu(node)

@@ -1,7 +1,7 @@
-"""Orphans of any pvebench on a cluster, in a journal or not: VMs of the pool, node containers.
+"""Orphans of any pvebench on a cluster, in a journal or not: VMs of the pool, guests of backends.
 
-`vm.vm_undo` handles those of this instance's journal; this module lists all, and removes only
-what was listed and still has its ownership marker.
+`vm.vm_undo` handles those of this instance's journal; this module lists all, and removes only what
+was listed and still has its ownership marker.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Orphan
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
-from pvebench.drivers.proxmox.containers.container import (
+from pvebench.drivers.proxmox.node.node_backends import (
     LEFT_HERE,
-    OrphanContainer,
-    find_containers,
-    remove_container,
+    NODE_BACKENDS,
+    NodeBackendKind,
+    OrphanGuest,
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, nodes_of, section
@@ -44,32 +44,23 @@ _WHY: Final = {KEPT: "kept by setting", KIND: LEFT_HERE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanVm(OrphanContainer):
+class OrphanVm(OrphanGuest):
     """VM that some pvebench created.
 
     Attributes:
         volumes: volumes in its configuration, or with its marker in their names.
-        why: reason in this instance's journal, or its use by another instance; empty: none.
         used_until: end of the claim of the instance that uses it, Unix seconds; 0: no claim, or the
             VM is stopped.
     """
+
+    kind: ClassVar[str] = "VM"
 
     volumes: tuple[str, ...]
     used_until: float = 0.0
 
     @property
-    def text(self) -> str:
-        """One line about it."""
-        return self._text("VM", ", ".join(self.volumes) or "no volumes")
-
-
-def journalled(journal: Journal) -> dict[str, str]:
-    """Return marker -> reason for each VM in the journal of a stopped instance."""
-    return {
-        details.get("mark", ""): _WHY[kind]
-        for _, kind, details in journal.pending()
-        if kind in _WHY
-    }
+    def held(self) -> str:
+        return ", ".join(self.volumes) or "no volumes"
 
 
 def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[OrphanVm]:
@@ -164,35 +155,46 @@ def choose(orphans: Collection[OrphanVm], vmid: int) -> OrphanVm:
 
 
 class ClusterOrphans:
-    """`drivers.driver.OrphanFinder` of the pool's VMs and the nodes' containers."""
+    """`drivers.driver.OrphanFinder` of the pool's VMs and the guests of node backends."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
         self._pool = section(settings).pool
         self._vms: list[OrphanVm] = []
-        self._containers: dict[int, OrphanContainer] = {}
+        self._others: dict[int, tuple[NodeBackendKind, OrphanGuest]] = {}
 
     def find(self, journal: Journal) -> list[Orphan]:
         """Return the orphans of any pvebench; this instance must not be running.
 
-        Containers are listed only on nodes of the settings with SSH access.
+        Guests of node backends are listed only on nodes of the settings with SSH access.
         """
         api, clock = self._connect(), SystemClock()
-        orphans = find_orphans(api, pool=self._pool, known=journalled(journal))
+        open_changes = journal.pending()
+        known = {own.get("mark", ""): _WHY[kind] for _, kind, own in open_changes if kind in _WHY}
+        orphans = find_orphans(api, pool=self._pool, known=known)
         self._vms = [_explain_use(api, orphan, clock) for orphan in orphans]
-        self._containers = {}
+        self._others = {}
         for node in nodes_of(self._settings):
             with ssh_access(section(self._settings), node) as on_node:
-                containers = _containers(on_node, node, journal) if on_node else []
-            self._containers |= {container.vmid: container for container in containers}
-        return [*self._vms, *self._containers.values()]
+                if on_node is not None:
+                    self._list_others(on_node, node, journal)
+        return [*self._vms, *(orphan for _, orphan in self._others.values())]
+
+    def _list_others(self, on_node: NodeSsh, node: str, journal: Journal) -> None:
+        for kind in NODE_BACKENDS.values():
+            try:
+                guests = kind.find_orphans(on_node, node, journal)
+            except PvebenchError as error:  # the node is unreachable, or its script too old
+                log.warning("listing containers failed", node=node, reason=error.reason)
+                continue
+            self._others |= {guest.vmid: (kind, guest) for guest in guests}
 
     def remove(self, journal: Journal, number: int) -> str:
-        container = self._containers.get(number)
-        if container is not None:
-            with ssh_access(section(self._settings), container.node) as on_node:
+        if number in self._others:
+            kind, guest = self._others[number]
+            with ssh_access(section(self._settings), guest.node) as on_node:
                 if on_node is not None:
-                    return remove_container(on_node, container, journal)
+                    return kind.remove_orphan(on_node, guest, journal)
         orphan = choose(self._vms, number)
         return remove_orphan(
             self._connect(), orphan, pool=self._pool, clock=SystemClock(), journal=journal
@@ -200,12 +202,3 @@ class ClusterOrphans:
 
     def _connect(self) -> Api:
         return connect(section(self._settings), nodes_of(self._settings)[0], SystemClock())
-
-
-def _containers(on_node: NodeSsh, node: str, journal: Journal) -> list[OrphanContainer]:
-    """Return the containers of a node; none if it is unreachable or its script is outdated."""
-    try:
-        return find_containers(on_node, node, journal)
-    except PvebenchError as error:
-        log.warning("listing containers failed", node=node, reason=error.reason)
-        return []

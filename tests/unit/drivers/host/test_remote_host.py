@@ -12,22 +12,27 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pvebench.config import Settings
-from pvebench.drivers.linux.block_devices import MAX_DEVICES, parse_devices, show_devices
-from pvebench.drivers.linux.procfs import Fetched, read_snapshot
-from pvebench.drivers.proxmox.containers.container import (
-    KIND,
-    BenchContainer,
-    find_containers,
-    undo_containers,
+from pvebench.drivers.linux.block_devices import (
+    MAX_DEVICES,
+    parse_device,
+    parse_devices,
+    show_devices,
 )
-from pvebench.drivers.proxmox.containers.node_containers import check_limits, devices_of, filesystem
+from pvebench.drivers.linux.procfs import Fetched, read_snapshot
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, check_node
-from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_device
 from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.units import MIB
 from pvebench_lab.host.remote_host import RemoteDirectory, RemoteMachine, flushes_ignored, wear_at
+from pvebench_lab.lxc.proxmox_backend import check_limits, devices_of, mount_of, why_no_containers
+from pvebench_lab.lxc.proxmox_container import (
+    KIND,
+    BenchContainer,
+    find_containers,
+    undo_containers,
+)
+from pvebench_lab.remote_tools import RemoteCommands, RemoteTools
 from testing.fixed_ssh_answers import SSH, Saying
 from testing.null_journal import NullJournal
 from testing.storages import host_row, storage_context
@@ -96,7 +101,7 @@ def _container(ssh: SshConnection) -> BenchContainer:
 def _look_at(container: BenchContainer) -> None:
     told = container.tell()
     check_limits(told, ROW.machine)
-    filesystem(told)
+    mount_of(told)
     devices_of(told, "x:y")
 
 
@@ -104,7 +109,7 @@ def _undo(ssh: SshConnection) -> None:
     journal = NullJournal()
     details = {"node": "n", "vmid": "9500", "mark": "a" * 32}
     journal.pending = lambda: [(1, KIND, details)]  # type: ignore[method-assign] # one is left
-    for line in undo_containers(journal, NodeSsh(ssh), node="n"):
+    for line in undo_containers(NodeSsh(ssh), "n", journal):
         assert_shown(line)
 
 
@@ -131,7 +136,7 @@ QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
     lambda ssh: NodeSsh(ssh).drop("x:y"),
     lambda ssh: NodeSsh(ssh).counters(os.makedev(8, 1)),
     lambda ssh: NodeSsh(ssh).snapshot(9500, (os.makedev(8, 1), os.makedev(8, 2)), 9501),
-    lambda ssh: NodeSsh(ssh).makes_containers(),
+    lambda ssh: why_no_containers(NodeSsh(ssh)),
     lambda ssh: _look_at(_container(ssh)),
     lambda ssh: _container(ssh).inside().run(["true"]),
     lambda ssh: [

@@ -8,9 +8,10 @@ import re
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, quote_plus
 
+from pydantic_core import from_json
 from requests import PreparedRequest, RequestException, Response
 from requests.adapters import HTTPAdapter
 
@@ -195,16 +196,12 @@ def data_of(response: Response) -> Any:
     Raises ResponseRejected: it is not a Proxmox VE response.
     """
     try:
-        whole = json.loads(response.content.decode("utf-8"), parse_constant=_no_number)
-    except (ValueError, RecursionError):
+        whole = from_json(response.content, allow_inf_nan=False)
+    except ValueError:
         raise ResponseRejected(_other_than_json(response)) from None
     if not isinstance(whole, dict) or "data" not in whole:
         raise ResponseRejected("JSON without the member 'data' that Proxmox VE sends")
     return whole["data"]
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
 
 
 def _other_than_json(response: Response) -> str:
@@ -226,9 +223,9 @@ class ResponseReader:
     def loads_errors(self, response: Response) -> dict[str, str] | None:
         """Return parameter -> error of a rejected request; None if it lists none."""
         try:
-            errors = json.loads(response.content)["errors"]
+            errors = from_json(response.content)["errors"]
             return {str(key): str(why) for key, why in list(errors.items())[:20]}
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
 

@@ -6,7 +6,8 @@ inherit it. A value of 0 is not a denial.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 VM_ROLE: Final = "StorageBenchVM"
@@ -80,16 +81,59 @@ def privileges_in(text: str) -> set[str]:
     return {name for name in (*_VM_PRIVILEGES, _AGENT, _AGENT_BEFORE_9) if name in text}
 
 
-def missing_rights(
-    table: Rights, *, pool: str, major: int, operations: bool = False, templates: Iterable[int] = ()
-) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredGrants:
+    """Required objects and rights.
+
+    Attributes:
+        major: major version of the server, on which the name of the guest agent right depends.
+        storages: IDs of the measured storages and of the one for the guest image.
+        scrub_guard: also grant the right to detect scrubs of ZFS pools.
+        operations: also grant the rights for snapshots and backups of the benchmark VM.
+        advice: also grant the rights to read the configuration of all VMs and storages.
+        templates: IDs of VMs that guests are cloned from.
+    """
+
+    major: int
+    pool: str
+    storages: Sequence[str] = ()
+    scrub_guard: bool = False
+    operations: bool = False
+    advice: bool = False
+    templates: Sequence[int] = ()
+
+    @property
+    def user(self) -> str:
+        """User of the pool."""
+        return user_of(self.pool)
+
+    @property
+    def token(self) -> str:
+        """Full ID of its token."""
+        return token_of(self.pool)
+
+    @property
+    def roles(self) -> list[tuple[str, str, Collection[str], bool]]:
+        """Path, role on it, its privileges, and whether lower paths inherit them."""
+        pool, audit = f"/pool/{self.pool}", frozenset[str]().union(*AUDIT_PRIVILEGES.values())
+        clone = TEMPLATE_ROLE, TEMPLATE_PRIVILEGES, True
+        return [
+            (pool, VM_ROLE, vm_privileges(self.major), True),
+            ("/nodes", NODE_ROLE, NODE_PRIVILEGES, True),
+            # Without propagation, rights on / do not apply to lower paths.
+            *[(SCRUB_PATH, NODE_ROLE, NODE_PRIVILEGES, False)] * self.scrub_guard,
+            *[(pool, OPERATION_ROLE, OPERATION_PRIVILEGES, True)] * self.operations,
+            *[(path, AUDIT_ROLE, audit, True) for path in AUDIT_PRIVILEGES if self.advice],
+            *[(f"/vms/{vmid}", *clone) for vmid in self.templates],
+        ]
+
+
+def missing_rights(table: Rights, needed: RequiredGrants) -> list[str]:
     """Return `PATH: PRIVILEGE …` per path that lacks some."""
-    needs = {
-        f"/pool/{pool}": vm_privileges(major, operations=operations),
-        "/nodes": NODE_PRIVILEGES,
-        **{f"/vms/{vmid}": TEMPLATE_PRIVILEGES for vmid in templates},
-    }
-    return _lines((path, needed - _rights_on(table, path)) for path, needed in needs.items())
+    needs: dict[str, set[str]] = {}
+    for path, _, privileges, _ in needed.roles:
+        needs.setdefault(path, set()).update(privileges)
+    return _lines((path, rights - _rights_on(table, path)) for path, rights in needs.items())
 
 
 def missing_audit_rights(table: Rights) -> list[str]:

@@ -61,7 +61,7 @@ KEPT_TASKS: Final = 1200
 
 def share_of_log(api: Api, node: str, user: str, now: float) -> str:
     """Return the user's share of a node's task history in the last 24 hours."""
-    entries = api.get(f"/nodes/{node}/tasks", source="all", limit=KEPT_TASKS)
+    entries = tasks_of(api, node, limit=KEPT_TASKS)
     since = now - int(DAY)
     own = sum(f":{user}:" in entry["upid"] and entry["starttime"] >= since for entry in entries)
     return (
@@ -160,18 +160,18 @@ class Tasks:
         for _ in attempts(self._clock, seconds=SEARCH_SECONDS, pause=1.0):
             new = [entry for entry in self._listed(kind) if entry["upid"] not in self._known]
             if len(new) > self._unidentified[kind]:
-                return str(max(new, key=start_of)["upid"])
+                return str(new[-1]["upid"])
         return None
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
-        return _listed(self._api, self._node, kind, self._vmid)
+        return tasks_of(self._api, self._node, kind, self._vmid)
 
     def stopped_by(self) -> str:
         """Return user, type and time of another client's task that stopped the VM; empty: none.
 
         Tasks from before the VM's last start do not count.
         """
-        for entry in sorted(self._listed(""), key=start_of, reverse=True):
+        for entry in reversed(self._listed("")):
             kind, _, user = readable(entry["upid"]).split(":")[5:8]
             if kind == "qmstart":
                 break
@@ -213,40 +213,35 @@ class Tasks:
 
 def newest_task(api: Api, node: str, kind: str, vmid: str) -> str:
     """Return the UPID of the newest task of a type about a VM; empty: none is known."""
-    rows = _listed(api, node, kind, vmid)
-    return str(max(rows, key=start_of)["upid"]) if rows else ""
+    rows = tasks_of(api, node, kind, vmid)
+    return str(rows[-1]["upid"]) if rows else ""
 
 
 def newest_duration(api: Api, node: str, kind: str, vmid: int) -> str:
     """Return how long the newest successful task of a type about a VM took, as text."""
-    rows = [row for row in _listed(api, node, kind, vmid) if row.get("status") == "OK"]
-    newest = max(rows, key=start_of, default={})
+    ended = [row for row in tasks_of(api, node, kind, vmid) if row.get("status") == "OK"]
+    newest = ended[-1] if ended else {}
     known = "endtime" in newest
     return f"{newest['endtime'] - newest['starttime']} s" if known else "unknown, none is logged"
 
 
 def runs_task(api: Api, node: str, kind: str, vmid: str = "") -> bool:
     """Return whether a task of a type runs on a node; with `vmid`, about that VM."""
-    rows = _listed(api, node, kind, vmid, source="active")
+    rows = tasks_of(api, node, kind, vmid, source="active")
     return any(str(row.get("status") or "RUNNING").upper() == "RUNNING" for row in rows)
 
 
-def _listed(
-    api: Api, node: str, kind: str, vmid: str | int, source: str = "all"
+def tasks_of(
+    api: Api, node: str, kind: str = "", vmid: str | int = "", **options: str | int
 ) -> list[dict[str, Any]]:
-    """Return up to 50 tasks; an empty `kind` or `vmid` stands for all."""
-    only = {"typefilter": kind or None, "vmid": vmid or None}
-    rows: list[dict[str, Any]] = api.get(f"/nodes/{node}/tasks", source=source, limit=50, **only)
-    return rows
+    """Return up to 50 tasks in the order of their starts; an empty `kind` or `vmid`: of all."""
+    only = {"source": "all", "limit": 50, "typefilter": kind or None, "vmid": vmid or None}
+    rows: list[dict[str, Any]] = api.get(f"/nodes/{node}/tasks", **{**only, **options})
+    return sorted(rows, key=lambda row: (int(row["starttime"]), int(row["pstart"])))
 
 
 def _path(upid: str) -> str:
     return f"/nodes/{upid.split(':')[1]}/tasks/{upid}"
-
-
-def start_of(entry: dict[str, Any]) -> tuple[int, int]:
-    """Return the time of a task's start, as a key to sort by."""
-    return int(entry["starttime"]), int(entry["pstart"])
 
 
 def _reason(text: str, log: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pvebench.drivers.ceph_state import Trouble, trouble
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.tasks import tasks_of
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_state import AGAIN_SECONDS, RUNS, PoolNames, zfs_pools
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
@@ -237,7 +238,7 @@ class NodeGuard:
             others = {str(row["node"]) for row in _nodes(rows) if row.get("status") == "online"}
             nodes += sorted(others - {self._node})
         for node in nodes:
-            tasks = self._api.get(f"/nodes/{node}/tasks", source="active", limit=200)
+            tasks = tasks_of(self._api, node, source="active", limit=200)
             if text := heavy_task(tasks):
                 return f"{text} runs on {node}"
         return self._replication() or self._scrub()
@@ -357,12 +358,6 @@ class OperationGuard(Guard):
     def _begun(self, kind: str) -> list[float]:
         """Return the start times of pvebench's tasks in the last 24 hours, the newest first."""
         since = self._now() - int(DAY)
-        rows = self._api.get(
-            f"/nodes/{self._node}/tasks",
-            source="all",
-            typefilter=kind,
-            since=int(since),
-            limit=_MAX_TASKS,
-        )
+        rows = tasks_of(self._api, self._node, kind, since=int(since), limit=_MAX_TASKS)
         own = [row["starttime"] for row in rows if f":{self._user}:" in row["upid"]]
-        return sorted((at for at in own if at >= since), reverse=True)
+        return [at for at in reversed(own) if at >= since]

@@ -1,7 +1,7 @@
 """Data of a node over SSH that its API lacks, from `node.sh`, which an administrator installs.
 
-It drops the page cache of pvebench's volumes and kills pvebench's VM; `container.py` handles
-containers.
+It drops the page cache of pvebench's volumes and kills pvebench's VM. Kinds of `node_backends.py`
+add requests to it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
 from pvebench.drivers.driver import Finding
-from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, show_devices
+from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, parse_device, show_devices, whole
 from pvebench.drivers.linux.io_counters import device_counters
 from pvebench.drivers.linux.procfs import Fetched, group_seconds, pressures, read_snapshot
-from pvebench.drivers.remote_tools import parse_device, whole
+from pvebench.drivers.proxmox.node.node_backends import NODE_BACKENDS
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.qemu_img import DAMAGED, SOUND
 from pvebench.errors import (
@@ -32,19 +33,15 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.model.guest import Completed
-from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
+from pvebench.model.ports import HostSnapshot
 from pvebench.model.volume import BlockCounters
-from pvebench.model.workload import Case
 
 PROGRAM: Final = "pvebench-node"
-_FUNCTIONS_HERE: Final = "# block_devices.sh of drivers/linux is inserted here.\n"
-NODE_SCRIPT: Final = (
-    files("pvebench.drivers.proxmox.node")
-    .joinpath("node.sh")
-    .read_text("utf-8")
-    .replace(_FUNCTIONS_HERE, DEVICE_FUNCTIONS.removeprefix("#!/bin/sh\n"))
-)
+_FUNCTIONS_HERE: Final = "# Functions of drivers/linux and of node backends are inserted here.\n"
+_REQUESTS_HERE: Final = "# Requests of node backends are inserted here.\n"
 _GREETING: Final = f"{PROGRAM} 4"
+_ERROR: Final = re.compile(rf"({PROGRAM}: .*)\|(.*)\|(.*)")
+"""Line of `refuse` in `node.sh`: error, likely cause, next step."""
 REFUSED: Final = 96
 """Exit code of `node.sh` for a rejected request; programs that it runs may also use it."""
 _NOT_FOUND: Final = 127
@@ -54,12 +51,20 @@ _PACKAGES: Final = {"fincore": "util-linux-extra"}
 _MISSING: Final = re.compile(rf"\b({'|'.join(_PACKAGES)})\b.*(not found|No such file)")
 _SIGNALLED: Final = 128
 """Offset of the exit code of a program that a signal ended."""
-_UNKNOWN: Final = "no such question"
-_INSTALL: Final = "install the output of `pvebench proxmox node-script`"
-_NO_CONTAINERS: Final = f"{PROGRAM} there does not support containers; {_INSTALL}"
+INSTALL: Final = "install the output of `pvebench proxmox node-script`"
 _STATE_CHARACTERS: Final = 32_000
 _START_TIME: Final = 19
 """Index of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5))."""
+
+
+@cache
+def script_of_node() -> str:
+    """Return the script of a node, with the requests of the installed node backends."""
+    script = files("pvebench.drivers.proxmox.node").joinpath("node.sh").read_text("utf-8")
+    parts = [kind.script.partition(_REQUESTS_HERE) for kind in NODE_BACKENDS.values()]
+    functions = "".join([DEVICE_FUNCTIONS, *(text for text, _, _ in parts)])
+    script = script.replace(_FUNCTIONS_HERE, functions.replace("#!/bin/sh\n", ""))
+    return script.replace(_REQUESTS_HERE, "".join(requests for _, _, requests in parts))
 
 
 class NodeSsh:
@@ -119,11 +124,12 @@ class NodeSsh:
                 evidence=stderr,
             )
         if done.exit_code == REFUSED:
-            cause, next_step = _explain(last)
+            error = _ERROR.fullmatch(last)
+            text, cause, next_step = error.groups() if error else (last, "", "")
             raise VolumeError(
-                f"{self._ssh.settings.where}: {last[:300]}",
-                cause=cause,
-                next_step=next_step,
+                f"{self._ssh.settings.where}: {text[:300]}",
+                cause=cause or "a program on the node failed",
+                next_step=next_step or "run `pvebench check`, then check the node's log",
                 evidence=stderr,
             )
         if done.exit_code == _NOT_FOUND and (missing := _MISSING.search(last)):
@@ -149,17 +155,9 @@ class NodeSsh:
             raise OutputUnreadable(
                 f"{self._ssh.settings.where} responds with {first[:60]!r}, expected {_GREETING!r}",
                 cause=f"{PROGRAM} there belongs to another version of pvebench",
-                next_step=_INSTALL,
+                next_step=INSTALL,
             )
         return frozenset(line.removeprefix("has ") for line in others[:50])
-
-    def makes_containers(self) -> bool:
-        """Return whether the script supports containers; creates nothing. Raises as `ask`."""
-        try:
-            self.ask("make")  # without arguments it creates nothing
-        except VolumeError as error:
-            return _UNKNOWN not in error.happened
-        return True
 
     def devices(self, volid: str) -> tuple[int, ...]:
         """Return the numbers of a volume's block devices.
@@ -251,64 +249,6 @@ class NodeSsh:
         self._ssh.close()
 
 
-_LATER: Final = "no action needed; pvebench retries"
-_REFUSALS: Final = (
-    ("pct ", "Proxmox VE rejects the operation", "check the container and its storage on the node"),
-    (
-        "no such question|missing word|word too long|archive too large|not a volume:|"
-        "not a (number|name|size|list|time limit|qcow2 file)|not [0-9]+ hexadecimal",
-        f"{PROGRAM} there belongs to another version of pvebench",
-        _INSTALL,
-    ),
-    (
-        ".*(not a volume of pvebench|foreign volume|without this marker|is a link|"
-        "file of another user)",
-        "it was created or changed outside pvebench",
-        "inspect it; pvebench changes only what it created",
-    ),
-    (
-        ".*(not found$|is not a file or device)",
-        "it was removed, or its storage is not active on the node",
-        "run `pvebench check`, then check the storage on the node",
-    ),
-    (
-        ".*is on another node",
-        "it was migrated outside pvebench",
-        "migrate it back, or remove it there",
-    ),
-    (
-        "five archives",
-        "other instances or versions of pvebench sent them",
-        "remove the unused ones from /var/cache/pvebench-node on the node",
-    ),
-    (
-        "options of storage",
-        "the storage does not respond, or the node is overloaded",
-        "check the storage on the node; pvebench retries",
-    ),
-    ("digest of the archive", "the transfer was interrupted", _LATER),
-    (
-        "limit of 2000 containers",
-        "several instances use the node, or a case fails again and again",
-        "check the outcomes of the container cases; the limit ends after a day",
-    ),
-    (
-        ".*(being made|in use$|just stopped|restarted|does not (run|end)|exists$|before$|failed$)",
-        "it was started, stopped or changed at the same time, or the node is overloaded",
-        _LATER,
-    ),
-)
-"""Error text of `node.sh` -> likely cause, next step. The first match counts."""
-
-
-def _explain(refusal: str) -> tuple[str, str]:
-    """Return the likely cause and the next step of an error of `node.sh`, or of its programs."""
-    for pattern, cause, next_step in _REFUSALS:
-        if re.match(f"{PROGRAM}: ({pattern})", refusal):
-            return cause, next_step
-    return "a program on the node failed", "run `pvebench check`, then check the node's log"
-
-
 def _signal(done: Completed) -> int:
     """Return the number of the signal that ended a program; 0: none."""
     number = done.exit_code - _SIGNALLED
@@ -323,51 +263,6 @@ def _pid(counters: Fetched, vmid: int) -> int | None:
     path = counters / f"run/qemu-server/{vmid}.pid"
     text = path.read_text("ascii").strip() if path.is_file() else ""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
-
-
-@dataclass(slots=True)
-class ContainerGuard(Guard):
-    """`model.guard.Guard` that requires a node script with container support.
-
-    It is checked before anything is created for a case in a container.
-    """
-
-    node: NodeSsh
-    _able: bool = False
-    """Whether the script supports containers; once true, it is not checked again."""
-
-    def enter(self, case: Case) -> Hold | None:
-        if self._able or not case.scenario.disk.in_container:
-            return None
-        reason = f"{self.node.where}: {_NO_CONTAINERS}"
-        try:
-            self.node.hello()
-            self._able = self.node.makes_containers()
-        except OutputUnreadable as error:  # script of another version
-            reason = f"{error.happened}: {_INSTALL}"
-        except PvebenchError:
-            return None  # the run itself reports the failed connection
-        return None if self._able else Hold(kind=HoldKind.AWAY, reason=reason, skip=True)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCounters:
-    """`model.ports.HostProbe` of the node, its VM, and the devices of the plugged volume.
-
-    Attributes:
-        vmid: returns the VM's ID; 0: none.
-        devices: returns the devices' numbers; empty: unknown.
-        container: returns the container's ID; 0: none runs.
-    """
-
-    node: NodeSsh
-    vmid: Callable[[], int]
-    devices: Callable[[], tuple[int, ...]]
-    container: Callable[[], int] = lambda: 0
-
-    def snapshot(self) -> HostSnapshot:
-        """Return the current counters; unreadable ones are absent."""
-        return self.node.snapshot(self.vmid(), self.devices(), self.container())
 
 
 _GIVES: Final = {
@@ -386,12 +281,9 @@ def check_node(node: NodeSsh) -> Iterator[Finding]:
     """Yield whether the node responds over SSH, and the use of each program. Changes nothing."""
     try:
         has = node.hello()
-        makes = "pct" not in has or node.makes_containers()
     except PvebenchError as error:
         yield "ssh", False, str(error)
         return
-    finally:
-        node.close()
     yield "ssh", True, "CPU by QEMU thread, pressure, verified dropping of caches"
     for name, gives in _GIVES.items():
         available = name in has
@@ -399,5 +291,3 @@ def check_node(node: NodeSsh) -> Iterator[Finding]:
             f" (package {_PACKAGES[name]})" if name in _PACKAGES else ""
         )
         yield f"ssh {name}", available or name not in _NEEDED, gives if available else lacking
-    if not makes:
-        yield "ssh containers", True, _NO_CONTAINERS

@@ -13,12 +13,12 @@ from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.drivers.proxmox.api.privileges import (
     VM_ROLE,
+    RequiredGrants,
     excess_rights,
     missing_rights,
     sees_scrubs,
 )
 from pvebench.drivers.proxmox.api.tasks import newest_duration
-from pvebench.drivers.proxmox.cluster_access import storages_of
 from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
@@ -47,7 +47,6 @@ class Needs:
 
     Attributes:
         volumes: storage name -> bytes of volumes, and of operations there.
-        containers: cluster storages for containers' volumes.
         operations: cluster storage -> content types that operations need, and bytes, unless it is
             in `volumes`; None: the settings have no operations.
         vmids: number of IDs for VMs.
@@ -56,27 +55,24 @@ class Needs:
     """
 
     volumes: Mapping[str, int]
-    containers: Collection[str] = ()
     operations: Mapping[str, tuple[Collection[str], int]] | None = None
     vmids: int = 1
     memory: int = 0
     templates: Collection[int] = ()
 
 
-def needs_of(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> Needs:
+def needs_of(cluster: ProxmoxSettings, cases: Sequence[Case]) -> Needs:
     """Return the needs of the cases of a node."""
     space = SpaceNeed(cluster.kinds()).add(*cases).total()
     volumes = {name: space.pop(name) for name in cluster.storages if name in space}
     several = [case for case in cases if case.workload.further_vms]
-    containers = _container_storages(cluster, node, cases)
     restores = any(case.workload.during == "restore" for case in cases)
     vms = max((1 + case.workload.further_vms for case in several), default=1)
     sizes = ((1 + one.workload.further_vms) * one.scenario.machine.memory_bytes for one in several)
     return Needs(
         volumes=volumes,
-        vmids=vms + restores + bool(containers),
+        vmids=vms + restores + any(not case.scenario.disk.in_vm for case in cases),
         memory=max(sizes, default=0),
-        containers=containers,
         templates=sorted({case.scenario.machine.template for case in cases} - {0}),
         operations=None
         if cluster.operations is None
@@ -95,14 +91,6 @@ def _for_operations(
     )
     contents = {name: frozenset(kind for at, kind in roles if at == name) for name, _ in roles}
     return {name: (kinds, space.get(name, 0)) for name, kinds in contents.items() if name}
-
-
-def _container_storages(cluster: ProxmoxSettings, node: str, cases: Sequence[Case]) -> set[str]:
-    """Return the cluster storages for the volumes of the cases' containers."""
-    storages = storages_of(cluster, node)
-    names = {case.scenario.storage for case in cases if case.scenario.disk.in_container}
-    roots = {cluster.container_storage} if names and cluster.container_storage else set()
-    return {storages[name].id for name in names} | roots
 
 
 def inspect(
@@ -129,8 +117,6 @@ def inspect(
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
     yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
-    if needs.containers:
-        yield from _guarded("containers", lambda: _containers(api, place, needs.containers))
     if needs.operations:
         yield from _guarded("operations", lambda: _targets(api, place, storages, needs))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
@@ -160,10 +146,11 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findi
 
 def _rights(api: Api, place: VmPlace, major: int, needs: Needs) -> Iterator[Finding]:
     table = api.get("/access/permissions")
-    operations, templates = needs.operations is not None, needs.templates
-    missing = missing_rights(
-        table, pool=place.pool, major=major, operations=operations, templates=templates
+    operations, templates = needs.operations is not None, tuple(needs.templates)
+    needed = RequiredGrants(
+        major=major, pool=place.pool, operations=operations, templates=templates
     )
+    missing = missing_rights(table, needed)
     flags = [*[" --with-operations"] * operations, *(f" --template {vmid}" for vmid in templates)]
     fix = f"run {INIT}{''.join(flags)} (user and token both need each right)"
     text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
@@ -205,11 +192,11 @@ def _pool(api: Api, pool: str) -> Iterator[Finding]:
 def _storages(
     api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
 ) -> Iterator[Finding]:
-    rows = _rows(api, place)
+    rows = storage_rows(api, place)
     short = _too_small(api, place, storages, needs)
     for name, storage in storages.items():
         row = rows.get(storage.id, {})
-        wrong = _why_off(rows, storage.id, place) or _wrong_storage(row, storage) or short.get(name)
+        wrong = why_off(rows, storage.id, place) or _wrong_storage(row, storage) or short.get(name)
         free = f"{storage.type}, {show_bytes(row.get('avail', 0))} free{_raw_only(row)}"
         idle = f"; not measured by any pack; add axes: {{storage: [{name}]}}"
         yield f"storage {name}", not wrong, wrong or free + idle * (name not in needs.volumes)
@@ -220,8 +207,8 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
 
     Raises DriverError: unknown.
     """
-    rows = _rows(api, place)
-    rows = {name: row for name, row in rows.items() if not _why_off(rows, name, place)}
+    rows = storage_rows(api, place)
+    rows = {name: row for name, row in rows.items() if not why_off(rows, name, place)}
     marks = _marks(api, place)
     ids = {name: storage.id for name, storage in storages.items() if storage.id in rows}
     others = rows.keys() - ids.values()
@@ -236,7 +223,7 @@ def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) 
     return spaces
 
 
-def _why_off(rows: Mapping[str, Mapping[str, Any]], name: str, place: VmPlace) -> str:
+def why_off(rows: Mapping[str, Mapping[str, Any]], name: str, place: VmPlace) -> str:
     """Return why a storage has no space, and what to do; empty: it is active."""
     if name not in rows:
         add = f"run pveum pool modify {place.pool} --storage {name}"
@@ -271,7 +258,8 @@ def _held_already(api: Api, place: VmPlace, storage: str, marks: Mapping[int, st
     )
 
 
-def _rows(api: Api, place: VmPlace) -> dict[str, Mapping[str, Any]]:
+def storage_rows(api: Api, place: VmPlace) -> dict[str, Mapping[str, Any]]:
+    """Return ID -> entry of the storages of a node that the token sees."""
     rows = api.get(f"/nodes/{place.node}/storage", format=1)
     return {str(row["storage"]): row for row in rows}
 
@@ -302,65 +290,53 @@ def _raw_only(row: Mapping[str, Any]) -> str:
 
 
 def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Finding]:
-    rows = _rows(api, place)
-    text = _why_off(rows, iso_storage, place)
-    if not text and "iso" not in str(rows[iso_storage].get("content")).split(","):
-        text = f"{iso_storage} does not allow ISO images; run {_allow(rows[iso_storage], 'iso')}"
+    rows = storage_rows(api, place)
+    text = why_off(rows, iso_storage, place)
+    text = text or content_refused(rows[iso_storage], ["iso"], "ISO images")
     yield "image storage", not text, text or iso_storage
 
 
 def _template(api: Api, place: VmPlace, vmid: int) -> Iterator[Finding]:
     """Yield whether a VM can be cloned: its configuration, and the storages of its disks."""
-    template, rows = read_template(api, place.node, vmid), _rows(api, place)
+    template, rows = read_template(api, place.node, vmid), storage_rows(api, place)
     faults = list(template.faults())
-    faults += filter(None, (_why_off(rows, name, place) for name in sorted(template.storages)))
+    faults += filter(None, (why_off(rows, name, place) for name in sorted(template.storages)))
     kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
     took = newest_duration(api, place.node, CLONE, vmid)
     text = f"{kind} of {', '.join(template.disks.values())}; time of the last one: {took}"
     yield f"template {vmid}", not faults, "; ".join(faults) or text
 
 
-def _containers(api: Api, place: VmPlace, storages: Collection[str]) -> Iterator[Finding]:
-    """Yield whether storages allow containers. The node's root creates them without API rights."""
-    rows = _rows(api, place)
-    for name in sorted(storages):
-        row = rows.get(name, {})
-        allowed = "rootdir" in str(row.get("content", "rootdir")).split(",")
-        allows = "allows containers" if row else "not visible to the token; the node's root decides"
-        text = allows if allowed else f"does not allow containers; run {_allow(row, 'rootdir')}"
-        off = _why_off(rows, name, place) if row else ""
-        yield f"containers on {name}", allowed and not off, off or text
-
-
 def _targets(
     api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
 ) -> Iterator[Finding]:
     """Yield whether the storages of backups, fleecing images and moves can be used."""
-    rows = _rows(api, place)
+    rows = storage_rows(api, place)
     short = _too_small(api, place, storages, needs)
     for name, (contents, size) in (needs.operations or {}).items():
         needed = ",".join(sorted(contents))
-        text = _why_off(rows, name, place) or short.get(name, "")
-        allowed = str(rows.get(name, {}).get("content", needed)).split(",")
-        if lacking := sorted(set(contents) - set(allowed)):
-            text = f"{name} does not allow {','.join(lacking)}; run {_allow(rows[name], *lacking)}"
+        text = why_off(rows, name, place) or short.get(name, "")
+        text = content_refused(rows.get(name, {}), contents) or text
         if size:
             needed += f", {show_bytes(size)} needed"
         yield f"operations on {name}", not text, text or needed
 
 
-def _allow(row: Mapping[str, Any], *more: str) -> str:
-    """Return the command that also allows `more`; it replaces the whole list of content types."""
-    kinds = {*str(row.get("content", "")).split(","), *more} - {"", "none"}
-    return f"pvesm set {row['storage']} --content {','.join(sorted(kinds))}"
+def content_refused(row: Mapping[str, Any], kinds: Collection[str], noun: str = "") -> str:
+    """Return which content a storage does not allow, and the command; empty: it allows all."""
+    allowed = str(row.get("content", ",".join(kinds))).split(",")
+    if not (lacking := sorted(set(kinds).difference(allowed))):
+        return ""
+    # The command replaces the whole list of content types.
+    content = ",".join(sorted({*allowed, *kinds} - {"", "none"}))
+    command = f"pvesm set {row['storage']} --content {content}"
+    return f"{row['storage']} does not allow {noun or ','.join(lacking)}; run {command}"
 
 
 def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
     if row["type"] != storage.type:
         return f"{storage.id} has type {row['type']}; set type: {row['type']} in the settings"
-    if "images" not in str(row.get("content")).split(","):
-        return f"{storage.id} does not allow disk images; run {_allow(row, 'images')}"
-    return ""
+    return content_refused(row, ["images"], "disk images")
 
 
 def _numbers(api: Api, place: VmPlace, need: int) -> Iterator[Finding]:

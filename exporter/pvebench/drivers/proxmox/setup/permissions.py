@@ -6,7 +6,7 @@ All steps are repeatable: matching objects stay, different ones are corrected.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,56 +14,13 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.privileges import (
     AUDIT_PRIVILEGES,
     AUDIT_ROLE,
-    NODE_PRIVILEGES,
     NODE_ROLE,
-    OPERATION_PRIVILEGES,
     OPERATION_ROLE,
     SCRUB_PATH,
-    TEMPLATE_PRIVILEGES,
     TEMPLATE_ROLE,
     TOKEN_NAME,
-    VM_ROLE,
-    token_of,
-    user_of,
-    vm_privileges,
+    RequiredGrants,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiredGrants:
-    """Required objects and rights.
-
-    Attributes:
-        major: major version of the server, on which the name of the guest agent right depends.
-        storages: IDs of the measured storages and of the one for the guest image.
-        scrub_guard: also grant the right to detect scrubs of ZFS pools.
-        operations: also grant the rights for snapshots and backups of the benchmark VM.
-        advice: also grant the rights to read the configuration of all VMs and storages.
-        templates: IDs of VMs that guests are cloned from.
-    """
-
-    major: int
-    pool: str
-    storages: Sequence[str]
-    scrub_guard: bool = False
-    operations: bool = False
-    advice: bool = False
-    templates: Sequence[int] = ()
-
-    @property
-    def user(self) -> str:
-        """User of the pool."""
-        return user_of(self.pool)
-
-    @property
-    def token(self) -> str:
-        """Full ID of its token."""
-        return token_of(self.pool)
-
-    @property
-    def subjects(self) -> tuple[str, str]:
-        """User and token: with privilege separation both need each right."""
-        return self.user, self.token
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -145,13 +102,7 @@ class GrantStep:
 
 def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
     """Return the steps for exactly the rights that a token needs, in order."""
-    roles = {VM_ROLE: vm_privileges(needed.major), NODE_ROLE: set(NODE_PRIVILEGES)}
-    if needed.operations:
-        roles[OPERATION_ROLE] = set(OPERATION_PRIVILEGES)
-    if needed.advice:
-        roles[AUDIT_ROLE] = set().union(*AUDIT_PRIVILEGES.values())
-    if needed.templates:
-        roles[TEMPLATE_ROLE] = set(TEMPLATE_PRIVILEGES)
+    roles = {role: set(privileges) for _, role, privileges, _ in needed.roles}
     steps = [step for name, privileges in roles.items() for step in _role(name, privileges)]
     steps.append(_pool(needed.pool))
     steps += [_member(needed.pool, name) for name in sorted(set(needed.storages))]
@@ -160,19 +111,10 @@ def grant_steps(needed: RequiredGrants) -> list[GrantStep]:
 
 
 def _acls(needed: RequiredGrants) -> list[Acl]:
-    places = [(f"/pool/{needed.pool}", VM_ROLE, True), ("/nodes", NODE_ROLE, True)]
-    if needed.scrub_guard:
-        # Without propagation, rights on / do not apply to lower paths.
-        places.append((SCRUB_PATH, NODE_ROLE, False))
-    if needed.operations:
-        places.append((f"/pool/{needed.pool}", OPERATION_ROLE, True))
-    if needed.advice:
-        places += [(path, AUDIT_ROLE, True) for path in AUDIT_PRIVILEGES]
-    places += [(f"/vms/{vmid}", TEMPLATE_ROLE, True) for vmid in needed.templates]
     return [
         Acl(path, subject, role, inherited)
-        for path, role, inherited in places
-        for subject in needed.subjects
+        for path, role, _, inherited in needed.roles
+        for subject in (needed.user, needed.token)  # with privilege separation both need it
     ]
 
 
@@ -283,7 +225,7 @@ def find_granted(api: Api, needed: RequiredGrants) -> ExistingGrants:
         own = (row for row in tokens if row["tokenid"] == TOKEN_NAME)
         grants.separated = next((bool(int(row.get("privsep", 1))) for row in own), None)
     for row in api.get("/access/acl"):
-        if row["ugid"] in needed.subjects:
+        if row["ugid"] in (needed.user, needed.token):
             inherited = bool(int(row.get("propagate", 1)))
             grants.acls.add(Acl(row["path"], row["ugid"], row["roleid"], inherited))
     return grants

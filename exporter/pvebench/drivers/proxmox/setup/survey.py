@@ -9,10 +9,9 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.proxmox.api.connection import Api, version_number
+from pvebench.drivers.proxmox.api.connection import Api, Server, version_number
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.errors import ServerGone
@@ -119,29 +118,6 @@ def _storage_info(row: Mapping[str, Any]) -> StorageInfo:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """Storages to measure, and access to the cluster.
-
-    Attributes:
-        node_exporter: its URL; `{node}` is replaced by the node's name; empty: none.
-        packs: names of packs.
-    """
-
-    host: str
-    port: int
-    fingerprint: str
-    ca_file: Path | None
-    nodes: Sequence[str]
-    storages: Sequence[StorageInfo]
-    iso_storage: str
-    pool: str
-    major: int
-    node_exporter: str
-    token_file: str
-    packs: Sequence[str]
-
-
 def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
     """Return name in packs and labels -> storage.
 
@@ -161,30 +137,31 @@ def names_of(storages: Sequence[StorageInfo]) -> dict[str, StorageInfo]:
     return names
 
 
-def settings_values(choice: ClusterOptions) -> dict[str, Any]:
-    """Return the content of the settings file."""
+def settings_values(
+    server: Server,
+    nodes: Sequence[str],
+    storages: Sequence[StorageInfo],
+    packs: Sequence[str],
+    **more: str | int,
+) -> dict[str, Any]:
+    """Return the content of the settings file.
+
+    Args:
+        packs: their names.
+        more: other keys of the section `proxmox`.
+    """
+    verified = {"fingerprint": server.fingerprint}
     proxmox = {
-        "host": choice.host,
-        "port": choice.port,
-        "nodes": list(choice.nodes),
-        "version": choice.major,
-        "token_file": choice.token_file,
-        "tls": _tls(choice),
-        "pool": choice.pool,
+        "host": server.host,
+        "port": server.port,
+        "nodes": list(nodes),
+        **more,
+        "tls": {"ca_file": str(server.ca_file)} if server.ca_file else verified,
         "storages": {
-            name: _storage(name, storage, choice.nodes)
-            for name, storage in names_of(choice.storages).items()
+            name: _storage(name, storage, nodes) for name, storage in names_of(storages).items()
         },
-        "iso_storage": choice.iso_storage,
-        "node_exporter": choice.node_exporter,
     }
-    return {"driver": "proxmox", "packs": list(choice.packs), "proxmox": proxmox}
-
-
-def _tls(choice: ClusterOptions) -> dict[str, str]:
-    if choice.ca_file is not None:
-        return {"ca_file": str(choice.ca_file)}
-    return {"fingerprint": choice.fingerprint}
+    return {"driver": "proxmox", "packs": list(packs), "proxmox": proxmox}
 
 
 def _storage(name: str, storage: StorageInfo, nodes: Sequence[str]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from pvebench.drivers.proxmox.api.tasks import (
     Tasks,
     newest_task,
     runs_task,
-    start_of,
+    tasks_of,
     was_killed,
 )
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, active_storages
@@ -186,10 +186,9 @@ def _without_notes(api: Api, path: str, details: Mapping[str, str]) -> list[str]
     )
 
 
-def _own_tasks(api: Api, details: Mapping[str, str]) -> list[Mapping[str, Any]]:
+def _own_tasks(api: Api, details: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the own backup tasks of a VM since its record, in order."""
-    of_vm = {"typefilter": BACKUP, "vmid": details["vmid"], "source": "all", "limit": 50}
-    rows = sorted(api.get(f"/nodes/{details['node']}/tasks", **of_vm), key=start_of)
+    rows = tasks_of(api, details["node"], BACKUP, details["vmid"])
     upids = [str(row["upid"]) for row in rows]
     first = upids.index(details["newest"]) + 1 if details["newest"] in upids else 0
     return [row for row in rows[first:] if f":{api.login}:" in row["upid"]]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.connection import Api, version_number
 from pvebench.drivers.proxmox.api.faults import INIT, Forbidden, Rejected, specific
-from pvebench.drivers.proxmox.api.privileges import missing_rights, privileges_in
+from pvebench.drivers.proxmox.api.privileges import RequiredGrants, missing_rights, privileges_in
 from pvebench.drivers.proxmox.api.tasks import Ended, Tasks
 from pvebench.drivers.proxmox.vm.description import (
     Filled,
@@ -400,7 +400,7 @@ def refuse_without_rights(api: Api, pool: str) -> None:
     if not api.refused:
         return
     table = api.get("/access/permissions")
-    missing = missing_rights(table, pool=pool, major=version_number(api)[0])
+    missing = missing_rights(table, RequiredGrants(pool=pool, major=version_number(api)[0]))
     if lacking := [entry for entry in missing if privileges_in(entry) & api.refused]:
         raise AccessDenied(
             f"the token lacks {'; '.join(lacking)}",

@@ -5,26 +5,27 @@ The description moves with the VM, so a later start of pvebench recognizes a kep
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+from pydantic_core import from_json
 
 CLAIM_SECONDS: Final = 1200.0
 """Validity of a claim of the node, seconds."""
-_MARK: Final = re.compile(r"^pvebench-mark: (?P<mark>[0-9a-f]{32})$", re.MULTILINE)
-_CLAIM: Final = re.compile(r"^pvebench-measures-until: (?P<until>\d{1,12})$", re.MULTILINE)
-_FILLED: Final = re.compile(r"^pvebench-filled: (?P<json>\{.*\})$", re.MULTILINE)
 _CHARACTERS: Final = 8192
 """Maximum length of a description in Proxmox, characters."""
-_SYSTEM: Final = re.compile(r"^pvebench-system: (?P<slots>[a-z0-9 ]+)$", re.MULTILINE)
 _WORDS: Final = (
     "Benchmark VM, changed and removed automatically by pvebench: do not store data here.\n\n"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
 class Filled:
     """Volume that was written completely and not invalidated since.
 
@@ -69,22 +70,26 @@ def description(
     return text
 
 
+def _values(config: Mapping[str, Any], key: str, pattern: str) -> list[str]:
+    """Return the values of a key in a VM's description that have a format."""
+    text = str(config.get("description", ""))
+    return re.findall(rf"^pvebench-{key}: ({pattern})$", text, re.MULTILINE)
+
+
 def mark_of(config: Mapping[str, Any]) -> str:
     """Return the ownership marker in a VM's description, or an empty string."""
-    match = _MARK.search(str(config.get("description", "")))
-    return match["mark"] if match else ""
+    return next(iter(_values(config, "mark", "[0-9a-f]{32}")), "")
 
 
 def system_slots(config: Mapping[str, Any]) -> frozenset[str]:
     """Return the keys of the disks that a VM got as a clone; empty: it is none."""
-    match = _SYSTEM.search(str(config.get("description", "")))
-    return frozenset(match["slots"].split() if match and mark_of(config) else ())
+    slots = _values(config, "system", "[a-z0-9 ]+") if mark_of(config) else []
+    return frozenset(slots[0].split() if slots else ())
 
 
 def claim_of(config: Mapping[str, Any]) -> float:
     """Return the end of the claim of the pvebench that uses this VM, Unix seconds; 0: no claim."""
-    match = _CLAIM.search(str(config.get("description", "")))
-    return float(match["until"]) if match else 0.0
+    return float(next(iter(_values(config, "measures-until", r"\d{1,12}")), 0))
 
 
 def is_valid_claim(until: float, now: float) -> bool:
@@ -95,17 +100,7 @@ def is_valid_claim(until: float, now: float) -> bool:
 def filled_of(config: Mapping[str, Any]) -> list[Filled]:
     """Return the filled volumes in a VM's description; ignore damaged lines."""
     volumes = []
-    for match in _FILLED.finditer(str(config.get("description", ""))):
-        try:
-            volumes.append(_checked(Filled(**json.loads(match["json"]))))
-        except (TypeError, ValueError, RecursionError):
-            continue
+    for record in _values(config, "filled", r"\{.*\}"):
+        with contextlib.suppress(TypeError, ValueError):
+            volumes.append(Filled(**from_json(record)))
     return volumes
-
-
-def _checked(volume: Filled) -> Filled:
-    sizes = (volume.size_bytes, volume.listed_bytes)
-    texts = [value for name, value in asdict(volume).items() if not name.endswith("_bytes")]
-    if {*map(type, sizes)} != {int} or {*map(type, texts)} != {str}:
-        raise TypeError("a size is not a number, or a name is not text")
-    return volume

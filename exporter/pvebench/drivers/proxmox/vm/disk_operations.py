@@ -24,8 +24,7 @@ from pvebench.drivers.proxmox.vm.backup_archives import (
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_drive, vmstate_bytes
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
-from pvebench.drivers.proxmox.vm.restored_vm import RestoredVm
-from pvebench.drivers.proxmox.vm.vm_create import NodeContext
+from pvebench.drivers.proxmox.vm.vm_create import NodeContext, RestoredVm
 from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed

@@ -1,4 +1,4 @@
-"""Benchmark VMs in the journal of a pvebench that is not running: left by a crash, or kept.
+"""Undo of benchmark VMs in the journal of a pvebench that is not running: left by a crash, or kept.
 
 A storage frees a volume only for its administrators. So filled volumes are kept with the VM that
 owns them, switched off, without its test disk. The journal names the VM, the VM's description its
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -22,9 +22,8 @@ from pvebench.drivers.proxmox.vm.backup_archives import close_lost, remove_archi
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
-from pvebench.drivers.proxmox.vm.restored_vm import mark_again, was_restored
-from pvebench.drivers.proxmox.vm.vm_create import creation_of, is_free
-from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOwned
+from pvebench.drivers.proxmox.vm.vm_create import creation_of, is_free, mark_again, was_restored
+from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, PvebenchError
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds
 
@@ -60,33 +59,67 @@ def undo_vms(
         keep: keep a VM with filled volumes instead of removing it.
         clean: the VM was in use until now, not left by a crash.
     """
+
+    def undo(details: Mapping[str, str]) -> Iterator[str]:
+        if (vm := _locate(api, clock, details)) is None:
+            yield f"VM {details['vmid']} already gone"
+            return
+        _wait_for_lock(vm, clock)
+        yield from remove_archives(journal, api, clock, vm)
+        kept = keep_vm(vm, journal, details, clean=clean) if keep else None
+        yield kept or f"removed VM {vm.vmid} with its volumes{vm.destroy(journal)}"
+
+    lines = undo_guests(
+        journal,
+        KIND,
+        undo,
+        node=node,
+        what="VM {vmid}",
+        keys=_KEYS,
+        concerns=lambda _, details: concerns(int(details["vmid"])),
+    )
+    marks = {details.get("mark", "") for _, details in of_kinds(journal, KIND, KEPT)}
+    return lines + close_lost(journal, node, marks)
+
+
+def undo_guests(
+    journal: Journal,
+    kind: str,
+    undo: Callable[[Mapping[str, str]], Iterator[str]],
+    *,
+    node: str,
+    what: str,
+    keys: Collection[str] = ("node", "mark"),
+    concerns: Callable[[int, Mapping[str, str]], bool],
+) -> list[str]:
+    """Undo every entry of a kind on a node; return lines about each. Entries of failures stay open.
+
+    Args:
+        undo: yields lines about the guest of an entry, which is removed then.
+        what: the guest in messages, with keys of its entry in braces.
+        keys: those of a complete entry, beside `vmid`.
+        concerns: whether to undo an entry, of number and details: it may be in use.
+    """
     lines = []
-    for number, details in of_kinds(journal, KIND):
-        if missing := missing_keys(details, _KEYS):
-            lines.append(damaged_line("VM", number, missing))
+    for number, details in of_kinds(journal, kind):
+        if missing := missing_keys(details, keys):
+            lines.append(_damaged_line(what.partition(" ")[0], number, missing))
             journal.close(number)
             continue
-        if details["node"] != node or not concerns(int(details["vmid"])):
-            continue  # entry of another worker, or of a VM in use
+        if details["node"] != node or not concerns(number, details):
+            continue  # entry of another worker, or of a guest in use
         try:
-            if (vm := _locate(api, clock, details)) is None:
-                lines.append(f"VM {details['vmid']} already gone")
-            else:
-                _wait_for_lock(vm, clock)
-                lines += remove_archives(journal, api, clock, vm)
-                kept = keep_vm(vm, journal, details, clean=clean) if keep else None
-                lines.append(kept or _destroy(vm, journal))
+            lines.extend(undo(details))
         except ForeignDisk as error:
             lines.append(str(error))
             continue
         except NotOwned as error:
             lines.append(str(error))
-        except DriverError as error:
-            lines.append(f"could not remove VM {details['vmid']} yet: {error}")
+        except PvebenchError as error:  # such as a missing key file; others are still undone
+            lines.append(f"could not remove {what.format_map(details)} yet: {error}")
             continue
         journal.close(number)
-    marks = {details.get("mark", "") for _, details in of_kinds(journal, KIND, KEPT)}
-    return lines + close_lost(journal, node, marks)
+    return lines
 
 
 def missing_keys(details: Mapping[str, str], keys: Collection[str]) -> set[str]:
@@ -95,7 +128,7 @@ def missing_keys(details: Mapping[str, str], keys: Collection[str]) -> set[str]:
     return missing if _VMID.fullmatch(details.get("vmid", "")) else missing | {"vmid"}
 
 
-def damaged_line(what: str, number: int, missing: Collection[str]) -> str:
+def _damaged_line(what: str, number: int, missing: Collection[str]) -> str:
     """Return a line about a journal entry without these keys."""
     return (
         f"{what} not removed: journal entry {number} is damaged, it lacks "
@@ -186,10 +219,6 @@ def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
     for _ in attempts(clock, seconds=_LOCK_SECONDS, pause=2.0):
         if not vm.read().values.get("lock"):
             return
-
-
-def _destroy(vm: BenchVm, journal: Journal) -> str:
-    return f"removed VM {vm.vmid} with its volumes{vm.destroy(journal)}"
 
 
 def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:

@@ -11,38 +11,49 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Final
 
-from pvebench.drivers.proxmox.containers.container import (
-    BenchContainer,
-    ContainerOptions,
-    make_container,
-    undo_containers,
-)
-from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.driver import Finding
+from pvebench.drivers.linux.block_devices import parse_device, whole
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
+from pvebench.drivers.proxmox.node.node_backends import NodeBackend, NodeBackendKind
+from pvebench.drivers.proxmox.node.node_ssh import INSTALL, PROGRAM, NodeSsh
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
+from pvebench.drivers.proxmox.setup.checks import content_refused, storage_rows, why_off
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
-from pvebench.drivers.remote_tools import RemoteCommands, RemoteTools, parse_device, whole
-from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,
     PvebenchError,
     ServerGone,
     SwitchFailed,
-    ToolFailed,
+    VolumeError,
 )
 from pvebench.files import mounts
-from pvebench.guest.archives import container_archive
-from pvebench.guest.recipe import FILESYSTEM_TOOL, MOUNT_POINT
+from pvebench.guest.recipe import MOUNT_POINT
 from pvebench.log import log
-from pvebench.model.disk import Disk
-from pvebench.model.guest import Completed, Guest
+from pvebench.model.disk import Bus, Disk
+from pvebench.model.guest import Guest
+from pvebench.model.ports import Guard, Hold, HoldKind
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB, SECTOR
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+from pvebench.model.workload import Case
+from pvebench_lab.lxc.proxmox_container import (
+    KIND,
+    BenchContainer,
+    ContainerOptions,
+    ContainerTools,
+    container_archive,
+    find_containers,
+    make_container,
+    remove_container,
+    undo_containers,
+)
 
 # --- Verification of a running container and its devices
 
@@ -85,21 +96,12 @@ def _cpus_in(text: str) -> int:
     return sum(int(last or first) - int(first) + 1 for first, _, last in parts)
 
 
-def mounted_device(properties: Mapping[str, str]) -> int:
-    """Return the number of the mounted device. Raises SwitchFailed."""
-    major, _, minor = _mounted(properties)[0].partition(":")
-    return os.makedev(int(major), int(minor))
-
-
-def filesystem(properties: Mapping[str, str]) -> str:
-    """Return the mounted file system's type. Raises SwitchFailed."""
-    return _mounted(properties)[1]
-
-
-def _mounted(properties: Mapping[str, str]) -> tuple[str, str]:
+def mount_of(properties: Mapping[str, str]) -> tuple[int, str]:
+    """Return the mounted device's number and the file system's type. Raises SwitchFailed."""
     for mount in mounts(properties.get("mount", "")):
         if mount.point == MOUNT_POINT:
-            return mount.device, mount.type
+            major, _, minor = mount.device.partition(":")
+            return os.makedev(int(major), int(minor)), mount.type
     raise SwitchFailed(f"no file system mounted at {MOUNT_POINT} of the container")
 
 
@@ -108,7 +110,7 @@ def devices_of(properties: Mapping[str, str], volid: str) -> tuple[int, ...]:
 
     Raises SwitchFailed: the volume is a device, but another one is mounted.
     """
-    mounted = mounted_device(properties)
+    mounted, _ = mount_of(properties)
     try:
         volume, below = parse_device(properties.get("below", "").encode(), volid)
     except OutputUnreadable:
@@ -123,7 +125,6 @@ def devices_of(properties: Mapping[str, str], volid: str) -> tuple[int, ...]:
 
 _READ_BACK: Final = ("bus", "format", "cache")
 _SEND_SECONDS: Final = 600.0
-_EMPTY: Final = f"find {MOUNT_POINT} -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {{}} +"
 
 
 @dataclass(slots=True)
@@ -144,14 +145,14 @@ class _Running:
     counted: BlockCounters
 
 
-class NodeContainers:
+class NodeContainers(NodeBackend):
     """Containers of a node. Owned by one worker thread.
 
     Args:
         root: storage of the containers' root file systems; empty: the measured one.
     """
 
-    def __init__(self, node: NodeSsh, context: NodeContext, *, root: str = "") -> None:
+    def __init__(self, node: NodeSsh, context: NodeContext, root: str = "") -> None:
         self._node, self._context, self._root = node, context, root
         self._journal = context.journal
         self._held: dict[str, _Held] = {}
@@ -194,7 +195,7 @@ class NodeContainers:
     def _tidy(self) -> None:
         """Retry removals that failed before."""
         used = {held.container.entry for held in self._held.values()}
-        for line in undo_containers(self._journal, self._node, node=self._context.node, but=used):
+        for line in undo_containers(self._node, self._context.node, self._journal, but=used):
             log.warning("leftover from an earlier start", node=self._context.node, result=line)
 
     def _make(self, scenario: Scenario) -> _Held:
@@ -252,14 +253,14 @@ class NodeContainers:
     def _started(self, held: _Held, cold: Plug) -> _Running:
         properties = held.container.tell()
         check_limits(properties, held.machine)
-        device = mounted_device(properties)
+        device, filesystem = mount_of(properties)
         return _Running(
             plug=cold,
             held=held,
-            tools=ContainerTools(held.container, filesystem(properties)),
+            tools=ContainerTools(held.container, filesystem),
             mounted=device,
             below=devices_of(properties, held.volume.volid),
-            counted=self._node.counters(device),
+            counted=BlockCounters(),
         )
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
@@ -271,7 +272,7 @@ class NodeContainers:
         check_limits(properties, now.held.machine)
         if (
             properties.get("mp0", "").partition(",")[0] != volume.volid
-            or mounted_device(properties) != now.mounted
+            or mount_of(properties)[0] != now.mounted
         ):
             raise SwitchFailed(
                 f"disk mismatch: requested {volume.volid}, mounted {properties.get('mount')}"
@@ -323,7 +324,7 @@ class NodeContainers:
         """Remove every container with its volumes. Raises ServerGone if some remain."""
         self._running = None
         self._held.clear()
-        lines = undo_containers(self._journal, self._node, node=self._context.node)
+        lines = undo_containers(self._node, self._context.node, self._journal)
         remaining = [line for line in lines if line.startswith("could not")]
         if remaining:
             raise ServerGone(
@@ -332,44 +333,85 @@ class NodeContainers:
             )
 
 
-class ContainerTools(RemoteTools):
-    """`model.ports.Guest` in a running container.
+# --- Requirements of the node, and the registered kind
 
-    Args:
-        filesystem: type of the mounted file system, which Proxmox created.
+_UNKNOWN: Final = "no such question"
+_NO_CONTAINERS: Final = f"{PROGRAM} there does not support containers; {INSTALL}"
+
+
+def why_no_containers(node: NodeSsh) -> str:
+    """Return why a node's script cannot create containers; empty: it can. Raises as `hello`."""
+    try:
+        node.hello()
+        node.ask("make")  # without arguments it creates nothing
+    except OutputUnreadable as error:  # script of another version
+        return f"{error.happened}: {INSTALL}"
+    except VolumeError as error:
+        if _UNKNOWN in error.happened:
+            return _NO_CONTAINERS
+    return ""
+
+
+def _check(
+    node: NodeSsh | None, api: Api, cluster: ProxmoxSettings, cases: Sequence[Case]
+) -> Iterator[Finding]:
+    cases = [case for case in cases if case.scenario.disk.in_container]
+    if not cases:
+        return
+    yield from _check_storages(api, cluster, cases)
+    try:
+        if node is not None and (reason := why_no_containers(node)):
+            yield "ssh containers", True, reason
+    except PvebenchError:
+        return  # the check of the connection reports it
+
+
+def _check_storages(api: Api, cluster: ProxmoxSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yield whether storages allow containers. The node's root creates them without API rights."""
+    node = cases[0].scenario.node
+    storages, place = storages_of(cluster, node), place_of(cluster, node)
+    names = {storages[case.scenario.storage].id for case in cases} | {cluster.container_storage}
+    rows = storage_rows(api, place)
+    for name in sorted(names - {""}):
+        row = rows.get(name, {})
+        off = (why_off(rows, name, place) if row else "") or content_refused(
+            row, ["rootdir"], "containers"
+        )
+        allows = "allows containers" if row else "not visible to the token; the node's root decides"
+        yield f"containers on {name}", not off, off or allows
+
+
+@dataclass(slots=True)
+class ContainerGuard(Guard):
+    """`model.guard.Guard` that requires a node script with container support.
+
+    It is checked before anything is created for a case in a container.
     """
 
-    def __init__(self, container: BenchContainer, filesystem: str) -> None:
-        self._inside = container.inside()
-        rows = RemoteCommands(self._inside)
-        super().__init__(rows, f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # a directory of this instance only
-        self._filesystem = filesystem
+    node: NodeSsh
+    _able: bool = False
+    """Whether the script supports containers; once true, it is not checked again."""
 
-    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        if argv[0] == FILESYSTEM_TOOL:
-            return self._prepare(argv[1:], timeout)
-        return super().run(argv, stdin=stdin, timeout=timeout)
+    def enter(self, case: Case) -> Hold | None:
+        if self._able or not case.scenario.disk.in_container:
+            return None
+        try:
+            reason = why_no_containers(self.node)
+        except PvebenchError:
+            return None  # the run itself reports the failed connection
+        self._able = not reason
+        reason = f"{self.node.where}: {reason}"
+        return None if self._able else Hold(kind=HoldKind.AWAY, reason=reason, skip=True)
 
-    def _prepare(self, command: list[str], timeout: float) -> Completed:
-        """Replace the guest's script: Proxmox created and mounted the file system."""
-        if command[0] == "unmount":
-            return super().run(["sync"], timeout=timeout)
-        kind, mount_options = command[2], "".join(command[3:])
-        if kind != self._filesystem or mount_options:
-            raise SwitchFailed(
-                f"file system mismatch: requested {kind} {mount_options}, found {self._filesystem}"
-            )
-        if command[0] == "make":
-            return super().run(["sh", "-c", _EMPTY], timeout=timeout)
-        return Completed(0, b"", b"")
 
-    def write_file(self, path: str, content: bytes) -> None:
-        # Jobs use the guest's paths, which on a host would need an ownership marker.
-        done = self._inside.ask(["sh", "-c", 'cat >"$1"', "sh", path], stdin=content)
-        if done.exit_code:
-            raise ToolFailed(f"writing {path} in {self._inside.where} failed")
-
-    def forget(self) -> None:
-        """Drop the state of programs that ended with the container."""
-        self._running.clear()
-        self._done.clear()
+PROXMOX_CONTAINERS: Final = NodeBackendKind(
+    bus=Bus.LXC,
+    journal_kind=KIND,
+    script=files("pvebench_lab.lxc").joinpath("proxmox_container.sh").read_text("utf-8"),
+    make=lambda node, context, cluster: NodeContainers(node, context, cluster.container_storage),
+    guard=ContainerGuard,
+    check=_check,
+    undo=undo_containers,
+    find_orphans=find_containers,
+    remove_orphan=remove_container,
+)

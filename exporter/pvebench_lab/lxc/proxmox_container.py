@@ -1,31 +1,47 @@
 """Benchmark container of a node: creation, start, stop and removal over SSH and `pct`.
 
-`node.sh` performs the operations and verifies the ownership marker each time. The journal entry
-precedes creation. After a lost response, the request is never repeated: a container is created only
-once under its marker, and removal waits for a running creation.
+`proxmox_container.sh` performs the operations and verifies the ownership marker each time. The
+journal entry precedes creation. After a lost response, the request is never repeated: a container
+is created only once under its marker, and removal waits for a running creation.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
 import secrets
 import shlex
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+import tarfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import ClassVar, Final
 
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.api.faults import readable
+from pvebench.drivers.proxmox.node.node_backends import LEFT_HERE, OrphanGuest
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.vm_create import free_ids, no_free_id
-from pvebench.drivers.proxmox.vm.vm_undo import damaged_line, missing_keys
-from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, PvebenchError, VolumeError
+from pvebench.drivers.proxmox.vm.vm_undo import undo_guests
+from pvebench.drivers.storages.contract import MARK
+from pvebench.errors import (
+    DriverError,
+    HypervisorGone,
+    OutcomeUnknown,
+    PvebenchError,
+    SwitchFailed,
+    ToolFailed,
+    VolumeError,
+)
+from pvebench.guest.archives import DIRECTORY, EPOCH, FILE, KIND_BITS, LINK, Entry, entries_of
+from pvebench.guest.recipe import FILESYSTEM_TOOL, MODULE_PLACE, MOUNT_POINT
 from pvebench.log import log
 from pvebench.model.guest import Completed
 from pvebench.model.ports import Journal, of_kinds
 from pvebench.model.scenario import Machine
 from pvebench.model.units import GIB, MIB
+from pvebench_lab.remote_tools import RemoteCommands, RemoteTools
 
 KIND: Final = "proxmox-container"
 """Kind of this module's journal entries."""
@@ -242,6 +258,52 @@ class Inside:
             )
 
 
+_EMPTY: Final = f"find {MOUNT_POINT} -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {{}} +"
+
+
+class ContainerTools(RemoteTools):
+    """`model.ports.Guest` in a running container.
+
+    Args:
+        filesystem: type of the mounted file system, which Proxmox created.
+    """
+
+    def __init__(self, container: BenchContainer, filesystem: str) -> None:
+        self._inside = container.inside()
+        rows = RemoteCommands(self._inside)
+        super().__init__(rows, f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # a directory of this instance only
+        self._filesystem = filesystem
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        if argv[0] == FILESYSTEM_TOOL:
+            return self._prepare(argv[1:], timeout)
+        return super().run(argv, stdin=stdin, timeout=timeout)
+
+    def _prepare(self, command: list[str], timeout: float) -> Completed:
+        """Replace the guest's script: Proxmox created and mounted the file system."""
+        if command[0] == "unmount":
+            return super().run(["sync"], timeout=timeout)
+        kind, mount_options = command[2], "".join(command[3:])
+        if kind != self._filesystem or mount_options:
+            raise SwitchFailed(
+                f"file system mismatch: requested {kind} {mount_options}, found {self._filesystem}"
+            )
+        if command[0] == "make":
+            return super().run(["sh", "-c", _EMPTY], timeout=timeout)
+        return Completed(0, b"", b"")
+
+    def write_file(self, path: str, content: bytes) -> None:
+        # Jobs use the guest's paths, which on a host would need an ownership marker.
+        done = self._inside.ask(["sh", "-c", 'cat >"$1"', "sh", path], stdin=content)
+        if done.exit_code:
+            raise ToolFailed(f"writing {path} in {self._inside.where} failed")
+
+    def forget(self) -> None:
+        """Drop the state of programs that ended with the container."""
+        self._running.clear()
+        self._done.clear()
+
+
 def gibibytes(size_bytes: int) -> str:
     """Return a size in GiB for `pct`; whole MiB need at most ten decimals.
 
@@ -252,7 +314,7 @@ def gibibytes(size_bytes: int) -> str:
 
 
 def undo_containers(
-    journal: Journal, on_node: NodeSsh | None, *, node: str, but: Collection[int] = ()
+    on_node: NodeSsh | None, node: str, journal: Journal, *, but: Collection[int] = ()
 ) -> list[str]:
     """Remove every container of a node with an open journal entry; return a line about each.
 
@@ -262,50 +324,27 @@ def undo_containers(
         on_node: SSH access to the node; None: not configured.
         but: journal entries of containers in use.
     """
-    lines = []
-    for number, details in of_kinds(journal, KIND):
-        if number in but or details.get("node", node) != node:
-            continue
-        if missing := missing_keys(details, ("node", "mark")):
-            lines.append(damaged_line("container", number, missing))
-            journal.close(number)
-            continue
-        what = f"container {details['vmid']} on {node}"
+
+    def undo(details: Mapping[str, str]) -> Iterator[str]:
         if on_node is None:
-            lines.append(f"could not remove {what} yet: proxmox.ssh is missing in the settings")
-            continue
-        try:
-            container = BenchContainer(on_node, int(details["vmid"]), details["mark"])
-            lines.append(f"{what} {_undo(container)}")
-        except PvebenchError as error:  # such as a missing key file; others are still undone
-            lines.append(f"could not remove {what} yet: {error}")
-            continue
-        journal.close(number)
-    return lines
+            raise PvebenchError("proxmox.ssh is missing in the settings")
+        container = BenchContainer(on_node, int(details["vmid"]), details["mark"])
+        yield f"container {container.vmid} on {node} {_undo(container)}"
+
+    return undo_guests(
+        journal,
+        KIND,
+        undo,
+        node=node,
+        what="container {vmid} on {node}",
+        concerns=lambda number, _: number not in but,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrphanContainer:
-    """`drivers.driver.Orphan`: container that some pvebench created."""
+class OrphanContainer(OrphanGuest):
+    """Container that some pvebench created."""
 
-    node: str
-    vmid: int
-    mark: str
-    status: str
-    why: str = ""
-
-    @property
-    def text(self) -> str:
-        """One line about it."""
-        return self._text("container", "its volumes")
-
-    def _text(self, kind: str, held: str) -> str:
-        why = f", {self.why}" if self.why else ""
-        return readable(f"{kind} {self.vmid} on {self.node}, {self.status}{why}, with {held}")
-
-    def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
+    kind: ClassVar[str] = "container"
 
 
 def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanContainer]:
@@ -327,10 +366,9 @@ def find_containers(node: NodeSsh, name: str, journal: Journal) -> list[OrphanCo
 _LISTED: Final = re.compile(
     r"^(?P<vmid>\d{1,9}) (?P<mark>[0-9a-f]{32}) (?P<status>running|stopped)$", re.MULTILINE
 )
-LEFT_HERE: Final = "left by a crash; the next start or `pvebench cleanup` removes it"
 
 
-def remove_container(node: NodeSsh, orphan: OrphanContainer, journal: Journal) -> str:
+def remove_container(node: NodeSsh, orphan: OrphanGuest, journal: Journal) -> str:
     """Remove the container and its journal entries; return a line about it.
 
     Raises VolumeError: it still exists.
@@ -368,3 +406,38 @@ _OURS: Final = "ours"
 _BUSY: Final = "is still being made"
 """Part of the error of `node.sh` if creation takes longer than removal waits."""
 _STRANGER: Final = "not changed: no ownership marker of this pvebench"
+
+
+def container_archive(initramfs: bytes) -> bytes:
+    """Return the guest's files as an archive for `pct create`: no modules, but a first process.
+
+    Equal content results in equal bytes.
+    """
+    members = {
+        path: entry for path, entry in entries_of(initramfs) if not path.startswith(MODULE_PLACE)
+    }
+    first = files("pvebench_lab.lxc").joinpath("container-init.sh").read_bytes()
+    members["usr/sbin/init"] = Entry(FILE | 0o755, first)
+    members[MOUNT_POINT.lstrip("/")] = Entry(DIRECTORY | 0o755)
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for path, entry in members.items():
+            if (kind := _TAR_KINDS.get(entry.mode & KIND_BITS)) is not None:
+                tar.addfile(_tar_header(path, entry, kind), io.BytesIO(entry.content))
+    return packed.getvalue()
+
+
+_TAR_KINDS: Final = {DIRECTORY: tarfile.DIRTYPE, LINK: tarfile.SYMTYPE, FILE: tarfile.REGTYPE}
+
+
+def _tar_header(path: str, entry: Entry, kind: bytes) -> tarfile.TarInfo:
+    header = tarfile.TarInfo(path)
+    header.type, header.mode, header.mtime = kind, entry.mode & ~KIND_BITS, EPOCH
+    if kind == tarfile.SYMTYPE:
+        header.linkname = entry.content.decode()
+    elif kind == tarfile.REGTYPE:
+        header.size = len(entry.content)
+    return header

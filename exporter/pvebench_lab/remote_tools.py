@@ -7,8 +7,6 @@ answers.
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -17,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, parse_devices
+from pvebench.drivers.linux.block_devices import DEVICE_FUNCTIONS, whole
 from pvebench.drivers.ssh.connection import Shell
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
@@ -32,25 +30,17 @@ from pvebench.errors import (
 )
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import Journal
-from pvebench.model.units import MIB, whole_number
+from pvebench.model.units import MIB
 
 KIND: Final = "ssh-left"
 """Kind of the journal entries of marked paths on another machine."""
-REMOTE_COMMANDS: Final = DEVICE_FUNCTIONS + files("pvebench.drivers").joinpath(
+REMOTE_COMMANDS: Final = DEVICE_FUNCTIONS + files("pvebench_lab").joinpath(
     "remote_commands.sh"
 ).read_text("utf-8")
 NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
 _SILENT_SECONDS: Final = 300.0
 """Time without an answer of a machine after which a tool on it fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeFile:
-    """File or device at a volume's path."""
-
-    size_bytes: int
-    is_device: bool
 
 
 class RemoteCommands:
@@ -244,43 +234,3 @@ def undo_left(commands: RemoteCommands, details: Mapping[str, str]) -> str:
         )
     commands.ask("end", details["path"])
     return f"removed {details['path']} on {commands.where}"
-
-
-def whole(output: bytes, what: str) -> int:
-    """Return the number in a machine's output. Raises OutputUnreadable; `what` describes it."""
-    text = output.strip()
-    if (number := whole_number(text)) is None:
-        raise OutputUnreadable(
-            f"{text[:60]!r} is not a number: {what}",
-            cause="the shell there prints text of its own, or a program is unsupported",
-            next_step="run `ssh … true` as that user: it must print nothing",
-        )
-    return number
-
-
-def parse_device(output: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]:
-    """Return the file at a path, and the numbers of the devices that it is or is on.
-
-    Args:
-        output: of `describe_path` in `block_devices.sh`.
-
-    Raises OutputUnreadable: unexpected output.
-    """
-    text = output.decode("utf-8", "replace").strip()
-    fields = _DEVICE.fullmatch(text)
-    of_btrfs = parse_devices(fields["members"] or "") if fields else None
-    if fields is None or of_btrfs is None:
-        raise OutputUnreadable(
-            f"unexpected description of {path}: {text[:99]!r}",
-            cause="the shell there prints text of its own",
-        )
-    is_device = fields["what"] == "block special file"
-    own = os.makedev(int(fields["major"], 16), int(fields["minor"], 16))
-    file = VolumeFile(size_bytes=int(fields["size"]), is_device=is_device)
-    return file, (own,) if is_device else of_btrfs or (int(fields["below"]),)
-
-
-_DEVICE: Final = re.compile(
-    r"(?P<what>[a-z ]+)\|(?P<major>[0-9a-f]{1,3})\|(?P<minor>[0-9a-f]{1,5})"
-    r"\|(?P<below>[0-9]{1,18})\|(?P<size>[0-9]{1,18})(\|(?P<members>[0-9:,]{0,999}))?"
-)

@@ -1,1 +1,0 @@
-"""Benchmark containers of a Proxmox VE node, over SSH and pct."""
