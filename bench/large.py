@@ -30,7 +30,6 @@ from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.store import Store
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 
@@ -131,7 +130,7 @@ def measure(path: Path, days: int) -> None:
         run = replace(one_run(cases[number], f"new {number}", now), environment=upgraded(days - 1))
         spent.append(seconds(lambda run=run: (results.keep(run), page.render(compress=True))))
     spent.append(seconds(lambda: results_data(results.now, now).model_dump_json()))
-    keeper = VerdictService(JudgeInput(results), ())
+    keeper = VerdictService(results, ())
     used = time.process_time()
     first = seconds(keeper.judge)
     used = time.process_time() - used

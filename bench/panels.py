@@ -41,7 +41,6 @@ from starlette.routing import Route
 from pvebench.log import log
 from pvebench.metrics.state_metrics import ENVIRONMENT_END, ENVIRONMENT_START
 from pvebench.service.publisher import page_of
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen
 from pvebench_lab.cli.demo import SHOWN as DEMO
@@ -97,7 +96,7 @@ def demo_series() -> list[Series]:
         store = filled_store(Path(name), days=STORY_DAYS)
         results = results_of(store)
         page = page_of(results, lambda: DEMO)
-        VerdictService(JudgeInput(results), (), on_update=page.judged).judge()
+        VerdictService(results, (), on_update=page.judged).judge()
         text = page.render()[0].decode()
         store.close()
     found = re.findall(r"(?m)^(\w+)(?:\{(.*)\})? (\S+)$", text)

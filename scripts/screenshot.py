@@ -17,7 +17,6 @@ from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.disk import Bus, Disk
 from pvebench.report.card import card_png, make_card
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.ranking import of_storage
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.demo_year import filled_store
@@ -69,7 +68,7 @@ def _slower_virtio(disk: Disk) -> float:
 def _judged(directory: Path) -> Starlette:
     """Return the application with a history, an upgrade, and its verdict."""
     simulation = lively(directory, upgrade=300, end=360, cost=_slower_virtio)
-    verdicts = VerdictService(JudgeInput(simulation.results), load_known_issues()).judge()
+    verdicts = VerdictService(simulation.results, load_known_issues()).judge()
     return app_of(simulation, verdicts=lambda: verdicts)
 
 
@@ -78,7 +77,7 @@ def draw_card(folder: Path) -> None:
     folder.mkdir()
     store = filled_store(folder, days=45)
     results = demo_results(store)
-    verdicts = VerdictService(JudgeInput(results), load_known_issues()).judge()
+    verdicts = VerdictService(results, load_known_issues()).judge()
     view = results.now
     cases = of_storage({key: planned.definition for key, planned in view.planned.items()})
     card = make_card(view, verdicts, datetime.now(UTC), cases["pve1/local-zfs"])

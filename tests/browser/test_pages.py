@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from pvebench.metrics.exposition import Page as Metrics
 from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import make_app
 from testing.changes import START, upgrade
@@ -321,7 +320,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = LiveResults(store)
-    verdicts = VerdictService(JudgeInput(results), ()).judge()
+    verdicts = VerdictService(results, ()).judge()
     app = make_app(
         page=Metrics.__new__(Metrics),
         statuses=list,
@@ -391,7 +390,7 @@ def test_a_young_page_says_what_comes_without_holes_and_without_alarm(
     simulation = simulate(tmp_path, cycles=None)
     for _ in range(steps):
         simulation.world.clock.sleep(simulation.worker.step())
-    verdicts = VerdictService(JudgeInput(results_of(simulation)), ()).judge()
+    verdicts = VerdictService(results_of(simulation), ()).judge()
     with served(app_of(simulation, verdicts=lambda: verdicts)) as address:
         page = window(*PHONE)
         page.goto(address)

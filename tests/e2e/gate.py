@@ -31,7 +31,6 @@ from pvebench.model.ports import Site
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import STORAGES, write_pack
 
@@ -105,7 +104,7 @@ class Trial:
         lab.package, lab.share = package, share
 
     def look(self) -> GateResult:
-        verdicts = VerdictService(JudgeInput(self.results), load_known_issues()).judge()
+        verdicts = VerdictService(self.results, load_known_issues()).judge()
         now = self.results.now
         cases = {key: one.definition for key, one in now.cases.items()}
         return Gate(CANARY, verdicts, cases, now.periods).look()

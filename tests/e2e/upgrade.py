@@ -39,7 +39,6 @@ from pvebench.scheduler.plan import Assignment, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import STORAGES, Recorder, write_pack
@@ -110,7 +109,7 @@ class Trial:
         ).run()
 
     def verdicts(self) -> Verdicts:
-        return VerdictService(JudgeInput(self.results), load_known_issues()).judge()
+        return VerdictService(self.results, load_known_issues()).judge()
 
     def rates(self) -> dict[Disk, list[float]]:
         """Return disk -> its rates, oldest first."""

@@ -18,7 +18,6 @@ from pvebench.metrics.collector_io import Snapshot
 from pvebench.metrics.exposition import Page
 from pvebench.model.figures import JUDGED
 from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import sections
 from testing.changes import START, upgrade
@@ -132,7 +131,7 @@ def test_one_upgrade_is_one_alert_however_many_cases_and_figures_it_moved(tmp_pa
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     page = Page(lambda: Snapshot(now=START, records=[]), live={})
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), (), on_update=page.judged).judge()
+    verdicts = VerdictService(LiveResults(store), (), on_update=page.judged).judge()
     store.close()
     assert verdicts.counts()[VerdictState.SLOWER] > 6
     test = {

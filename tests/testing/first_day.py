@@ -13,7 +13,6 @@ from pathlib import Path
 from pvebench.model.run import Run
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
@@ -71,7 +70,7 @@ def young(
     store = TemporaryStore(directory / "pvebench.db", simulated=True)
     fill(store, *YOUNG[name])
     results = results_of(store)
-    page = page_of(results, judged=VerdictService(JudgeInput(results), ()).judge())
+    page = page_of(results, judged=VerdictService(results, ()).judge())
     exporter = f"127.0.0.1:{free_port()}"
     if past and first_moment(results):
         _fill_past(directory, results, exporter)

@@ -25,7 +25,6 @@ from pvebench.files import MAX_BYTES, read_text
 from pvebench.sanitize import one_line
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.ranking import shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
 
@@ -179,8 +178,6 @@ def _look(
         raise ConfigError.of_options(
             f"{canary} has one environment only, so no upgrade; pass --since TIME"
         )
-    verdicts = VerdictService(
-        JudgeInput(results), load_known_issues(*settings.known_issues)
-    ).judge()
+    verdicts = VerdictService(results, load_known_issues(*settings.known_issues)).judge()
     upgraded = Gate(canary, verdicts, cases, periods, tolerance, peers)
     return upgraded.look(None if since is None else since.replace(tzinfo=UTC).timestamp())

@@ -20,7 +20,7 @@ from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.fastest_text import latest_operation_lines
-from pvebench.verdicts.judge_input import JudgeInput, KnownChanges
+from pvebench.verdicts.judge_input import KnownChanges
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.overall_state import (
@@ -185,7 +185,7 @@ def verdicts_of(
     """Return the verdicts on stored results; with `environments`, on those of both only."""
     issues = load_known_issues(*settings.known_issues)
     kept = None if environments else Recorded(results.store.changes)
-    return VerdictService(JudgeInput(results, environments=environments), issues, kept=kept).judge()
+    return VerdictService(results, issues, environments=environments, kept=kept).judge()
 
 
 class Recorded:

@@ -36,7 +36,6 @@ from pvebench.report.value_text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.request_filter import Access
@@ -124,7 +123,7 @@ def show_stored(
     """Serve stored results until Ctrl-C: web UI, API and /metrics. Raises as `Front.open`."""
     page = page_of(results, lambda: settings, statuses)
     issues = load_known_issues(*settings.known_issues)
-    service = VerdictService(JudgeInput(results), issues, on_update=page.judged, failed=page.judged)
+    service = VerdictService(results, issues, on_update=page.judged)
     app = make_app(
         page=page, statuses=statuses, results=results, verdicts=lambda: service.current, note=note
     )
@@ -165,11 +164,10 @@ class Publisher:
         )
         self._page = self._make_page(sites)
         self._verdicts = VerdictService(
-            JudgeInput(results),
+            results,
             load_known_issues(*self._settings().known_issues),
             kept=results.store.changes,
             on_update=self._publish_verdicts,
-            failed=self._page.judged,
         )
         results.listen(lambda run: self._page.refresh(None if run is None else run.case_key))
         results.listen(lambda _: self._verdicts.nudge())
@@ -210,9 +208,9 @@ class Publisher:
             yield
 
     def _publish_verdicts(self, verdicts: Verdicts) -> None:
-        """Publish new verdicts; an endless service also queues notifications of their news."""
+        """Publish verdicts; an endless service also queues notifications of the news in them."""
         self._page.judged(verdicts)
-        if self._endless:
+        if self._endless and not verdicts.failed:
             self._sender.judged(verdicts)
 
     def _make_page(self, sites: Sequence[Site]) -> Page:

@@ -15,7 +15,7 @@ from pvebench.errors import StoreError
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.verdicts.change_tracker import ChangeTracker
-from pvebench.verdicts.judge_input import JudgeInput, KnownChanges, StoredRuns
+from pvebench.verdicts.judge_input import JudgeInput, KnownChanges, RunSource, StoredRuns
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 
 # --- Other possible causes of open regressions, from the numbers stored with their runs.
@@ -86,30 +86,31 @@ class VerdictService:
     """Updates verdicts when there is new data, in its own thread.
 
     Args:
-        judge_input: the runs to judge.
+        results: the runs to judge.
         issues: known ones.
+        environments: digests; only runs in these count; None: all.
         kept: where change IDs survive a restart; None: they do not.
-        on_update: called with new verdicts, in the thread of the update.
-        failed: called with the latest verdicts when an update fails in the service's own thread.
+        on_update: called with new verdicts, in the thread of the update; with the latest ones,
+            marked as `failed`, when an update fails in the service's own thread.
         monotonic: seconds of the clock that times updates.
         rest: waits so many seconds, or until the service ends; None: the service's own wait.
     """
 
     def __init__(
         self,
-        judge_input: JudgeInput,
+        results: RunSource,
         issues: Sequence[KnownIssue],
         *,
+        environments: frozenset[str] | None = None,
         kept: KnownChanges | None = None,
         on_update: Callable[[Verdicts], None] = lambda _: None,
-        failed: Callable[[Verdicts], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         rest: Callable[[float], object] | None = None,
     ) -> None:
-        self._input = judge_input
+        self._input = JudgeInput(results, environments=environments)
         self._judge = Judge(issues)
         self._tracker = ChangeTracker(kept)
-        self._updated, self._failed = on_update, failed
+        self._updated = on_update
         self._current = Verdicts()
         self._requested, self._stopped = threading.Event(), threading.Event()
         self._monotonic, self._rest = monotonic, rest or self._stopped.wait
@@ -160,4 +161,4 @@ class VerdictService:
 
     def _fail(self) -> None:
         self._current = replace(self._current, failed=True)
-        self._failed(self._current)
+        self._updated(self._current)

@@ -13,7 +13,6 @@ from typing import Final
 from pvebench.log import log
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_fleet import HubDatabaseError
@@ -60,7 +59,7 @@ def judge_next(
 def _judge(
     node: NodeTransaction, issues: Sequence[KnownIssue], now: float, clock: Callable[[], float]
 ) -> None:
-    service = VerdictService(JudgeInput(node), issues, kept=node.known_changes)
+    service = VerdictService(node, issues, kept=node.known_changes)
     verdicts = service.judge()
     interval = UPGRADE_SECONDS if _is_new(verdicts) else INTERVAL_SECONDS
     node.save(verdicts, now=now, due=now + interval, seconds=clock() - now)

@@ -35,7 +35,6 @@ from pvebench.service.publisher import show_stored
 from pvebench.store.live_results import LiveResults
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import OVERDUE, Outage
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -97,7 +96,7 @@ def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
     results, issues = LiveResults(store), load_known_issues()
     begun = {episode.started.timestamp() for episode in results.now.periods}
     # The changes of the past get the IDs that the exporter gives them now.
-    verdict = VerdictService(JudgeInput(results), issues).judge()
+    verdict = VerdictService(results, issues).judge()
     past = []
     moments = judged_moments(begun, end)
     for moment, verdicts in past_verdicts(results, issues, moments, known=verdict.changes):

@@ -32,7 +32,6 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults, PlannedCase
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import QUICK, STORAGES
@@ -349,7 +348,7 @@ def metrics_of(directory: Path, now: datetime) -> dict[tuple[str, str], float]:
     ]
     results = LiveResults(store, planned)
     page = Page(lambda: snapshot_of(results.now, now=now, max_age_seconds=math.inf), live={})
-    VerdictService(JudgeInput(results), load_known_issues(), on_update=page.judged).judge()
+    VerdictService(results, load_known_issues(), on_update=page.judged).judge()
     text = page.render()[0].decode()
     store.close()
     return {

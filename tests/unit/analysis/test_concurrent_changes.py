@@ -18,7 +18,6 @@ from pvebench.model.units import GIB
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -60,7 +59,7 @@ def stored(
 
 
 def judged(path: Path, used_on: UsedOn, **given: Any) -> Verdicts:
-    return VerdictService(JudgeInput(LiveResults(stored(path, used_on, **given))), ()).judge()
+    return VerdictService(LiveResults(stored(path, used_on, **given)), ()).judge()
 
 
 def filling(day: int) -> float:
@@ -274,7 +273,4 @@ def test_what_came_later_has_no_part_in_what_was_said_then(tmp_path: Path) -> No
     moments = [(START + timedelta(days=day)).timestamp() for day in (later - 0.1, later + 4)]
     then, now = (said.regressions[0] for _, said in past_verdicts(LiveResults(store), (), moments))
     assert not then.meanwhile
-    assert (
-        now.meanwhile
-        == VerdictService(JudgeInput(LiveResults(store)), ()).judge().regressions[0].meanwhile
-    )
+    assert now.meanwhile == VerdictService(LiveResults(store), ()).judge().regressions[0].meanwhile

@@ -24,7 +24,6 @@ from pvebench.store.changes import Decision
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -96,7 +95,7 @@ def test_verdicts_equal_those_of_the_site_byte_for_byte(
     issues = load_known_issues()
     assert judge_next(judge, issues)
     assert not judge_next(judge, issues)
-    own = VerdictService(JudgeInput(LiveResults(year)), issues).judge()
+    own = VerdictService(LiveResults(year), issues).judge()
     assert len(own.changes) > 0
     assert own.regressions
     assert stored_data(login) == json.dumps(verdicts_data(own), sort_keys=True)
@@ -269,7 +268,7 @@ def test_effects_and_present_versions_of_all_sites_reach_the_comparison(
     view, lines = overview.fleet_view(), overview.overview()
     overview.close()
     ((effects,),) = view.effects.values()
-    own = VerdictService(JudgeInput(LiveResults(year)), ()).judge().reports[0]
+    own = VerdictService(LiveResults(year), ()).judge().reports[0]
     assert effects == node_effects([one.history for one in own.verdicts], own.events)
     assert any(one.differences and one.group for one in effects)
     assert view.facts["vienna"][0]["kernel"] == own.events[-1].after["kernel"]

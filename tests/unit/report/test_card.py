@@ -25,7 +25,6 @@ from pvebench.report.card import (
     texts_of,
 )
 from pvebench.store.live_results import LiveResults, View
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -179,7 +178,7 @@ def test_the_name_of_the_node_can_be_left_out_of_verdicts_too(tmp_path: Path) ->
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=2.0)
     results = LiveResults(store)
-    verdicts = VerdictService(JudgeInput(results), ()).judge()
+    verdicts = VerdictService(results, ()).judge()
     now = START + timedelta(days=40)
     open_card = card_of(results.now, verdicts, now)
     hidden = card_of(results.now, verdicts, now, anonymous=True)

@@ -30,7 +30,6 @@ from pvebench.store.changes import DefinitionChange
 from pvebench.store.live_results import TREND_RUNS, LiveResults, PlannedCase
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.api import results_data
 from pvebench.web.views import case_url
@@ -325,7 +324,7 @@ def test_the_verdict_compares_no_runs_of_different_definitions(store: Store) -> 
         case, iops = (CASE, 1000.0) if hour < 20 else (LARGER, 400.0)
         environment = OLD if hour < 20 else NEW
         results.keep(run(case, hour=hour, iops=iops, environment=environment))
-    verdicts = VerdictService(JudgeInput(results), ()).judge()
+    verdicts = VerdictService(results, ()).judge()
     assert {one.history.of for one in verdicts.verdicts} == {LARGER.key}
     assert not verdicts.regressions
     assert [one.key for one in verdicts.definition_changes] == [LARGER.key]
@@ -387,7 +386,7 @@ def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:
     results = LiveResults(store)
     for day, outcome in enumerate(outcomes):
         results.keep(run(hour=24 * day, iops=1000.0 + day % 3, outcome=outcome))
-    return {one.state for one in VerdictService(JudgeInput(results), ()).judge().verdicts}
+    return {one.state for one in VerdictService(results, ()).judge().verdicts}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NOISY, Outcome.NOT_STEADY])

@@ -206,7 +206,7 @@ def test_a_run_has_the_same_numbers_before_and_after_it_was_stored(world: World)
 
 def test_verdicts_on_runs_that_were_handed_on_are_those_of_a_new_start(world: World) -> None:
     results = LiveResults(world.store)
-    service = VerdictService(JudgeInput(results), ())
+    service = VerdictService(results, ())
     for day in range(100, 130):
         for number, case in enumerate(CASES[:3]):
             slower = 1.4 if day > 115 else 1.0
@@ -216,7 +216,7 @@ def test_verdicts_on_runs_that_were_handed_on_are_those_of_a_new_start(world: Wo
             service.judge()
     told = verdicts_data(service.judge())
     assert told["changes"]
-    assert told == verdicts_data(VerdictService(JudgeInput(LiveResults(world.store)), ()).judge())
+    assert told == verdicts_data(VerdictService(LiveResults(world.store), ()).judge())
 
 
 def histories(feed: JudgeInput) -> list[tuple[str, str, list[GoodRun]]]:

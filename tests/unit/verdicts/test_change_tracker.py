@@ -28,7 +28,6 @@ from pvebench.verdicts.change_tracker import (
     ChangeTracker,
     recognized,
 )
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
 from pvebench.verdicts.overall_state import headline, summary
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -69,7 +68,7 @@ def of_cases(samples: Sequence[Shown], change: Mapping[str, str]) -> list[dict[s
 
 def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(LiveResults(store), ()).judge()
     samples = shown(verdicts)
     (labels,) = info(samples)
     assert labels["summary"].startswith(
@@ -101,7 +100,7 @@ def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_
 def test_a_change_keeps_its_id_while_runs_come_in_and_after_a_restart(store: Store) -> None:
     upgrade(store, slower=1.25)
     results = LiveResults(store)
-    keeper = VerdictService(JudgeInput(results), ())
+    keeper = VerdictService(results, ())
     first = keeper.judge().changes
     for day in range(34, 40):
         for case in CASES:
@@ -115,7 +114,7 @@ def test_a_change_keeps_its_id_while_runs_come_in_and_after_a_restart(store: Sto
 
 def test_what_is_accepted_is_no_change_any_more(store: Store) -> None:
     upgrade(store, slower=1.25)
-    keeper = VerdictService(JudgeInput(LiveResults(store)), ())
+    keeper = VerdictService(LiveResults(store), ())
     assert len(keeper.judge().changes) == 1
     until = measured(CASES[0], 60).finished
     store.decisions.add(Decision(made=START, kind="accept", cases="*", until=until, reason=""))
@@ -134,13 +133,13 @@ def test_before_anything_is_judged_the_wall_has_its_sentence() -> None:
 
 def test_most_of_a_storage_is_critical_and_a_gain_only_information(store: Store) -> None:
     upgrade(store, slower=1.25)
-    (worse,) = VerdictService(JudgeInput(LiveResults(store)), ()).judge().changes
+    (worse,) = VerdictService(LiveResults(store), ()).judge().changes
     assert worse.severity == "critical"  # 6 of the 12 cases
 
 
 def test_a_gain_is_reported_for_information_only(store: Store) -> None:
     upgrade(store, slower=1 / 1.25)
-    (better,) = VerdictService(JudgeInput(LiveResults(store)), ()).judge().changes
+    (better,) = VerdictService(LiveResults(store), ()).judge().changes
     assert (better.severity, better.worse) == ("info", False)
 
 
@@ -215,7 +214,7 @@ def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
 
 def test_ids_are_short_and_never_given_twice(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(LiveResults(store), ()).judge()
     (named,) = ChangeTracker().name(verdicts)
     taken = KnownChange(id=named.id, since=0, worse=False, gradual=False, cases=frozenset())
     store.changes.keep([taken])

@@ -13,7 +13,6 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_lab.cli.demo import fill_store
 from pvebench_lab.simulated.demo_year import YEAR, Story
@@ -100,7 +99,7 @@ def test_a_rollback_ends_a_change_with_the_earlier_version(tmp_path: Path) -> No
     store = TemporaryStore(tmp_path / "pvebench.db", simulated=True)
     pve4 = assignments("randwrite-4k-qd1-fsync1", "write-1M-qd8")[3:]
     fill_store(store, pve4, end=END, seed=1, story=replace(YEAR, days=140))
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(LiveResults(store), ()).judge()
     store.close()
     texts = [sentence(change) for change in verdicts.changes]
     (returned,) = [text for text in texts if "since kernel 6.11.11-2-pve, back to" in text]

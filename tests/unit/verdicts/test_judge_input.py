@@ -44,7 +44,7 @@ from testing.simulated_site import served
 
 def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), load_known_issues()).judge()
+    verdicts = VerdictService(LiveResults(store), load_known_issues()).judge()
     assert headline(verdicts).startswith(
         "2026-05-31: Everything on virtio is 20% slower since pve-qemu-kvm 9.2.0-2 (95% CI"
     )
@@ -58,7 +58,7 @@ def test_a_stored_upgrade_that_made_virtio_slower_is_reported(store: Store) -> N
 
 def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge().since(4e9)
+    verdicts = VerdictService(LiveResults(store), ()).judge().since(4e9)
     assert verdicts.regressions == ()
     said = r"No open regressions\D*: \d+ slower"
     assert re.match(said, count_line(verdicts))
@@ -69,7 +69,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
     upgrade(store, slower=1.0, after=0, days=22)
     told: list[Verdicts] = []
     results = LiveResults(store)
-    keeper = VerdictService(JudgeInput(results), (), on_update=told.append)
+    keeper = VerdictService(results, (), on_update=told.append)
     keeper.judge()
     keeper.judge()
     assert len(told) == 1
@@ -81,7 +81,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
 def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
     upgrade(store, slower=1.0, after=0, days=3)
     done = threading.Event()
-    keeper = VerdictService(JudgeInput(LiveResults(store)), (), on_update=lambda _: done.set())
+    keeper = VerdictService(LiveResults(store), (), on_update=lambda _: done.set())
     with keeper:
         assert done.wait(20)
     assert keeper.current.counts().keys() == {VerdictState.INCONCLUSIVE}
@@ -90,7 +90,7 @@ def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
 
 def test_an_accepted_change_is_the_new_level(store: Store) -> None:
     upgrade(store, slower=1.25)
-    keeper = VerdictService(JudgeInput(LiveResults(store)), ())
+    keeper = VerdictService(LiveResults(store), ())
     assert keeper.judge().regressions
     decision = Decision(
         made=START, kind="accept", cases="*", until=START + timedelta(days=60), reason="known"
@@ -108,7 +108,7 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
     store.decisions.add(
         Decision(made=START, kind="reset", cases="*.virtio.*", until=until, reason="new disk")
     )
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(LiveResults(store), ()).judge()
     judged = {
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
@@ -152,7 +152,7 @@ def test_the_past_is_reported_as_it_looked_then(store: Store) -> None:
     assert VerdictState.SLOWER not in told[before].counts()
     assert (
         told[late].counts()[VerdictState.SLOWER]
-        == VerdictService(JudgeInput(LiveResults(store)), ()).judge().counts()[VerdictState.SLOWER]
+        == VerdictService(LiveResults(store), ()).judge().counts()[VerdictState.SLOWER]
     )
     # A run that had not ended by then has no part in it.
     ends = {one.history.points[-1].time for one in told[soon].verdicts if one.history.points}
@@ -357,7 +357,7 @@ def no_results() -> Snapshot:
 def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     upgrade(store, slower=1.25)
     page = Page(no_results, live={})
-    VerdictService(JudgeInput(LiveResults(store)), (), on_update=page.judged).judge()
+    VerdictService(LiveResults(store), (), on_update=page.judged).judge()
     text = page.render()[0].decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     virtio = [
@@ -396,7 +396,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
         for case in CASES
     )
     page = Page(no_results, live={})
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), (), on_update=page.judged).judge()
+    verdicts = VerdictService(LiveResults(store), (), on_update=page.judged).judge()
     said = "Everything on virtio is gradually slower: 15% since 2026-05-01 (160 runs)"
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
@@ -420,7 +420,7 @@ def is_of_verdicts(name: str) -> bool:
 
 def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = VerdictService(JudgeInput(LiveResults(store)), ()).judge()
+    verdicts = VerdictService(LiveResults(store), ()).judge()
     app = make_app(
         page=Page(no_results, live={}),
         statuses=list,

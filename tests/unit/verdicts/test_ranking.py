@@ -23,7 +23,6 @@ from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.report.table import result_rows
 from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends
 from pvebench.verdicts.fastest_text import after_cycles, summaries
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import Exclusion, contests, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -70,7 +69,7 @@ def view(simulation: Simulation) -> View:
 
 @pytest.fixture(scope="module")
 def verdicts(simulation: Simulation) -> Verdicts:
-    return VerdictService(JudgeInput(simulation.results), ()).judge()
+    return VerdictService(simulation.results, ()).judge()
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import cast
+from unittest import mock
 
 import pytest
 
 from pvebench.errors import StoreError
-from pvebench.verdicts.judge_input import JudgeInput
+from pvebench.verdicts import verdict_updates
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, overall_state
 from pvebench.verdicts.verdict_updates import LEAST_REST_SECONDS, REST, VerdictService
@@ -49,7 +49,8 @@ def rests(feed: SlowFeed) -> list[float]:
         else:
             done.set()
 
-    keeper = VerdictService(cast("JudgeInput", feed), (), monotonic=lambda: feed.now, rest=rest)
+    with mock.patch.object(verdict_updates, "JudgeInput", return_value=feed):
+        keeper = VerdictService(mock.Mock(), (), monotonic=lambda: feed.now, rest=rest)
     with keeper:
         assert done.wait(30)
     return found
@@ -72,7 +73,7 @@ def test_a_judging_that_fails_rests_as_well() -> None:
 @pytest.mark.parametrize("fault", [FAULT, StoreError("the database is damaged")])
 def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exception) -> None:
     feed = SlowFeed(1.0, 1.0, fault=fault)
-    told: list[tuple[str, Verdicts]] = []
+    told: list[Verdicts] = []
     done = threading.Event()
 
     def rest(_: float) -> None:
@@ -82,22 +83,15 @@ def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exce
         else:
             done.set()
 
-    keeper = VerdictService(
-        cast("JudgeInput", feed),
-        (),
-        on_update=lambda verdicts: told.append(("told", verdicts)),
-        failed=lambda verdicts: told.append(("failed", verdicts)),
-        monotonic=lambda: feed.now,
-        rest=rest,
-    )
+    with mock.patch.object(verdict_updates, "JudgeInput", return_value=feed):
+        keeper = VerdictService(
+            mock.Mock(), (), on_update=told.append, monotonic=lambda: feed.now, rest=rest
+        )
     with keeper:
         assert done.wait(30)
-    assert [(how, one.failed, one.version) for how, one in told] == [
-        ("failed", True, 0),
-        ("told", False, 7),
-    ]
-    failed = told[0][1]
+    assert [(verdicts.failed, verdicts.version) for verdicts in told] == [(True, 0), (False, 7)]
+    failed = told[0]
     assert headline(failed).startswith("Verdict unknown: the latest update failed")
     assert overall_state(failed) == "inconclusive"
-    assert headline(told[1][1]).startswith("No verdict yet. Each case needs 7 runs.")
+    assert headline(told[1]).startswith("No verdict yet. Each case needs 7 runs.")
     assert not keeper.current.failed

@@ -23,7 +23,6 @@ from pvebench.report.value_text import PHASES
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.judge_input import JudgeInput
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -316,7 +315,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = LiveResults(store)
-    verdicts = VerdictService(JudgeInput(results), ()).judge()
+    verdicts = VerdictService(results, ()).judge()
     view = index_view(results.now, [], UPGRADE_START + timedelta(days=40), verdicts)
     ((change, links),) = view.changes
     assert change.regression
@@ -373,7 +372,7 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     for _ in range(steps):
         simulation.world.clock.sleep(simulation.worker.step())
     results = results_of(simulation)
-    verdicts = VerdictService(JudgeInput(results), ()).judge()
+    verdicts = VerdictService(results, ()).judge()
     now = simulation.world.clock.now()
     view = index_view(results.now, [simulation.worker.status], now, verdicts)
     assert [reached for _, reached in view.ahead] == [steps >= 13, False, False]
