@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """Execution of one case. The runner fills it step by step; nothing changes it afterwards.
+    """Execution of one case. Runner and worker fill it step by step until it is stored.
 
     Attributes:
         uid: unique, assigned before the run starts.

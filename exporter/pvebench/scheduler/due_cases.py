@@ -142,25 +142,24 @@ class Passes:
         self._counts.clear()
         self._first.clear()
 
-    def counted(self, run: Run) -> Run:
-        """Return a run with its pass number, and its rates relative to the first pass.
+    def count(self, run: Run) -> None:
+        """Give a run its pass number, and its rates relative to the first pass.
 
         A failed run counts too: it may have warmed caches for the next one. It has no rates, so
         nothing is compared with it.
         """
         key = run.case.key
         self._counts[key] += 1
-        number = self._counts[key]
+        run.pass_number = self._counts[key]
         reached = rates(run.samples) if run.outcome.good else {}
-        if number == 1:
+        if run.pass_number == 1:
             self._first[key] = reached
-            return replace(run, pass_number=number)
-        ratios = tuple(
+            return
+        run.add(
             PASS_TO_FIRST.sample(rate / first, direction)
             for direction, rate in reached.items()
             if (first := self._first[key].get(direction))
         )
-        return replace(run, pass_number=number, samples=run.samples + ratios)
 
 
 ROUNDS: Final = 3

@@ -271,21 +271,17 @@ class Worker:
         try:
             self._apply_updates()
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
-            run = replace(run, copies=self._site.storages.copies(case))
+            run.copies = self._site.storages.copies(case)
         finally:
-            disturbed = self._guards.leave(case)
-        self._finish(self._passes.counted(self._disturbed(run, disturbed)))
+            disturbance = self._guards.leave(case)
+        disturbed = self._site.storages.seen.get(case.scenario.storage, {}).get("disturbed")
+        if disturbed is not None and run.outcome.good:
+            run.add([DISTURBED.sample(disturbed)])
+        if disturbance:
+            run.demote(Outcome.NOISY, disturbance)
+        self._passes.count(run)
+        self._finish(run)
         return 0.0
-
-    def _disturbed(self, run: Run, by: str) -> Run:
-        """Return the run with its disturbance; noisy if there was one."""
-        known = self._site.storages.seen.get(run.case.scenario.storage, {}).get("disturbed")
-        if known is not None and run.outcome.good:
-            sample = DISTURBED.sample(known)
-            run = replace(run, samples=(*run.samples, sample))
-        if by and run.outcome is Outcome.OK:
-            run = replace(run, outcome=Outcome.NOISY, reason=by)
-        return run
 
     def _apply_updates(self) -> None:
         """Restart the VM if software was installed that it does not run yet."""
