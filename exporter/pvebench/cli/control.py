@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any, Final
 
 import click
 
-from pvebench.cli.options import format_option, read_settings, settings_options
+from pvebench.cli.options import format_option, read_settings, settings_options, show
 from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, DriverError, MachineError, NotOwned
@@ -153,12 +152,8 @@ def _clean_orphans(
             next_step="pass the settings of the cluster with --config",
         )
     orphans = finder.find(journal)
-    if form == "json":
-        click.echo(json.dumps([entry.as_data() for entry in orphans], indent=2))
-    for entry in [] if form == "json" else orphans:
-        click.echo(entry.text)
-    if not orphans and form != "json":
-        click.echo("no orphans")
+    lines = [entry.text for entry in orphans] or ["no orphans"]
+    show(form, lambda: [entry.as_data() for entry in orphans], lambda: lines)
     for vmid in vmids:
         click.echo(finder.remove(journal, vmid), err=form == "json")
     if orphans and not vmids and form != "json":
