@@ -26,7 +26,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies
-from pvebench.store.state import StateDirectory
 
 from pve.instance import write_settings
 from pve.site import Site
@@ -38,6 +37,7 @@ from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeErro
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_lab.lxc.proxmox_container import (
     KIND,

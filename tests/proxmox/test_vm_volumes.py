@@ -16,7 +16,7 @@ from pve.vms import Vm
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
-from pvebench.drivers.proxmox.vm.description import Filled, description, filled_of, mark_of
+from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.vm_undo import KEPT, undo_vms
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
@@ -373,27 +373,6 @@ def test_a_volume_is_believed_to_be_filled_only_if_it_reads_so(
     target = Target(device=device, size_bytes=volume.size_bytes)
     contents.verify(volume, scenario().layout, guest, target)
     assert contents.holds(volume, scenario().layout) is believed
-
-
-def test_a_description_never_grows_beyond_what_proxmox_takes() -> None:
-    notes = [
-        Filled(
-            key=f"local.raw.{n}",
-            storage="local",
-            volid=f"local:9000/vm-9000-{n}",
-            format="raw",
-            size_bytes=n,
-            listed_bytes=n,
-            content="data",
-            options="blocksize=16k",
-        )
-        for n in range(200)
-    ]
-    text = description("0" * 32, notes)
-    assert len(text) <= 8192
-    found = filled_of({"description": text})
-    assert found == notes[: len(found)]
-    assert mark_of({"description": text}) == "0" * 32
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 
 import pvebench
 from pvebench import errors
-from pvebench.cli.logs import configure_logging
 from pvebench.errors import (
     ConfigError,
     DriverError,
@@ -21,8 +18,6 @@ from pvebench.errors import (
     SwitchFailed,
     command_text,
 )
-from pvebench.log import log
-from testing.captured_logs import log_restored
 
 PLACES = (ConfigError,)
 """Tell file, line and column: the next step is to go there."""
@@ -68,34 +63,6 @@ def test_words_of_others_in_an_error_cannot_steer_a_terminal() -> None:
     assert error.happened == "two\nlines  [2J   31m"
     assert error.args == (error.happened,)
     assert error.evidence == said, "what was said is kept as it was"
-
-
-def test_words_of_others_in_the_log_cannot_steer_a_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with log_restored():
-        configure_logging("info", "logfmt")
-        log.warning("left", found="a\x1b[2J b\x07", other="\x1b]0;x\x07\n")
-        logging.getLogger("x").warning("\x1b[31m")
-    told = capsys.readouterr().err
-    assert told.count("\n") == 2
-    assert told.replace("\n", "").isprintable()
-
-
-def test_the_log_of_a_terminal_has_lines_for_people(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with log_restored():
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        configure_logging("warning", None)
-        log.info("cycle started")
-        log.warning("runs suspended", reason="disk\x1b[2J full")
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-        configure_logging("warning", None)
-        log.warning("runs suspended", reason="full")
-    text, logfmt = capsys.readouterr().err.splitlines()
-    assert text == "pvebench: warning: runs suspended (reason: disk [2J full)"
-    assert logfmt.endswith('level=warning event="runs suspended" reason=full')
 
 
 @pytest.mark.parametrize("known", ["cause", "next_step"])

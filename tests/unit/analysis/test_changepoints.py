@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pvebench.analysis import changepoints, noise_patterns, window_scan
+from pvebench.analysis import changepoints, window_scan
 from pvebench.analysis.change import NearbyEvent, candidates, gaps
 from pvebench.analysis.changepoints import LevelScan
 from pvebench.analysis.gradual_change import slow_trend
@@ -98,20 +98,6 @@ def test_a_found_step_does_not_hide_the_next() -> None:
     assert [abs(index - at) <= 2 for index, at in zip(steps_of(values), (60, 170), strict=True)]
 
 
-def test_hours_of_the_day_are_no_levels() -> None:
-    rng = random.Random(4)
-    times = [3600.0 * run for run in range(24 * 30)]
-    values = [
-        rng.gauss(0, 0.02) + (math.log(0.7) if 9 <= time / 3600 % 24 < 17 else 0.0)
-        for time in times
-    ]
-    at = 24 * 20 + 3
-    slower = [value + (math.log(0.8) if run >= at else 0.0) for run, value in enumerate(values)]
-    assert not [one for one in LevelScan(values, times).detect().steps if one.index > 72]
-    (found,) = [one for one in LevelScan(slower, times).detect().steps if one.index > 72]
-    assert abs(found.index - at) <= 3
-
-
 def restless(runs: int) -> tuple[list[float], list[float]]:
     """Return runs with glitches whose level moves, now and then and at night; and their times."""
     rng, level, values = random.Random(1), 0.0, list[float]()
@@ -135,17 +121,6 @@ def test_run_by_run_the_steps_are_those_found_from_nothing(apart: int) -> None:
     assert len(found.steps) > (0 if apart == 1 else 3)
     for one, other in zip(found.steps, whole.steps, strict=True):
         assert astuple(one) == pytest.approx(astuple(other), rel=1e-6)
-
-
-def test_an_effect_of_an_hour_needs_days_that_agree() -> None:
-    days, rng = 20, np.random.default_rng(1)
-    times = [3600.0 * run for run in range(24 * days)]
-    busy = np.array([run % 24 in range(9, 17) for run in range(24 * days)])
-    same = -0.2 * busy - noise_patterns.without_hours(-0.2 * busy, times)
-    load = np.repeat(rng.normal(0, 0.2, days), 24)
-    differs = load * busy - noise_patterns.without_hours(load * busy, times)
-    assert np.median(same[-72:][busy[-72:]]) - np.median(same[-72:][~busy[-72:]]) < -0.15
-    assert np.abs(differs[-72:]).max() < 0.1
 
 
 def test_many_steps_do_not_make_a_history_be_gone_through_once_for_each(

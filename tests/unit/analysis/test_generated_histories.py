@@ -83,31 +83,6 @@ def test_a_changed_series_keeps_what_was_before() -> None:
     assert len(series.until(3).times) == len(series.until(3).logs) == 3
 
 
-def test_a_step_within_the_slow_variation_of_a_case_is_no_change() -> None:
-    quiet = [unchanged("slow wander", stream(1, "slow wander", n)) for n in range(20)]
-    assert sum(ask(one).red for one in quiet) <= 1
-    swing, steady = (unchanged(kind, stream(3, kind), 240, 8) for kind in ("slow wander", "AR(1)"))
-    assert not ask(swing).red
-    assert ask(swing.changed(180, 0.7)).red
-    assert ask(steady.changed(180, 0.93)).red
-
-
-def test_a_mode_that_stays_is_a_level_although_single_runs_cross_the_middle() -> None:
-    def stuck(number: int) -> Series:
-        rng = stream(3, "stuck at the worse of two modes for 100 runs", number)
-        times = clock(rng, 400, 8)
-        logs = modes(rng, times)
-        logs[300:] = independent(rng, times[300:]) - 0.1
-        return Series(times, logs)
-
-    assert all(ask(stuck(number)).red for number in (9, 16, 18, 21))
-
-
-def test_a_wandering_level_is_not_two_levels() -> None:
-    series = unchanged("slow wander", stream(6, "slow wander", 10))
-    assert not ask(series).red
-
-
 def test_an_interval_holds_the_true_size_although_the_place_was_estimated() -> None:
     rng = stream(1, False, 36)
     runs = 100 + int(rng.integers(10, 60))
@@ -124,3 +99,14 @@ def test_run_by_run_ends_with_the_same_answer_as_from_nothing(kind: str) -> None
     for runs in range(20, 260, 12):
         ask(series.until(runs), known)
     assert ask(series, known) == ask(series)
+
+
+def test_a_mode_that_stays_is_a_level_although_single_runs_cross_the_middle() -> None:
+    def stuck(number: int) -> Series:
+        rng = stream(3, "stuck at the worse of two modes for 100 runs", number)
+        times = clock(rng, 400, 8)
+        logs = modes(rng, times)
+        logs[300:] = independent(rng, times[300:]) - 0.1
+        return Series(times, logs)
+
+    assert all(ask(stuck(number)).red for number in (9, 16, 18, 21))

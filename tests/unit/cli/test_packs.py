@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,13 +13,17 @@ from pvebench.cli import packs as packs_module
 from pvebench.cli.main import run_cli
 from pvebench.cli.options import complete_pack, pack_file
 from pvebench.config import load_pack, load_settings, shipped_packs
+from pvebench.config.settings import schema_text
 from pvebench.errors import ConfigError, MachineError
 from pvebench.shipped import shipped
-from testing.packs import ROOT, SMALL, write_pack
+from testing.packs import QUICK, ROOT, SMALL, write_pack
 
 pytestmark = pytest.mark.lab  # published packs measure with its tools
 
+
 OURS = ROOT / "scenarios" / "quick.yaml"
+
+
 Captured = pytest.CaptureFixture[str]
 
 
@@ -182,3 +187,106 @@ def test_the_packs_fit_a_screen_and_show_has_the_details(
     assert "Proxmox VE 5.2 on two Xeon" in shown
     assert run_cli(["packs", "--show", "media-swep-2018"]) == 2
     assert "did you mean media-sweep-2018?" in capsys.readouterr().err
+
+
+def test_plan_shows_order_cost_and_what_is_left_out(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--node", "lab"]) == 0
+    out = capsys.readouterr().out
+    assert "12 cases, 1 boot, 6 switches, 2 fills" in out
+    assert "excluded by the pack (format=qcow2, cache=writeback)" in out
+
+
+def test_plan_as_json_is_data(capsys: Captured) -> None:
+    assert (
+        run_cli(["plan", "--pack", str(QUICK), "--format=json", "--only", "*virtio.raw.none*"]) == 0
+    )
+    plan = json.loads(capsys.readouterr().out)[0]
+    assert len(plan["cases"]) == 2
+    assert plan["switches"] == 1
+    assert {left["reason"] for left in plan["excluded"]} >= {"not selected"}
+
+
+def test_packs_lists_what_is_there(capsys: Captured) -> None:
+    assert run_cli(["packs", str(QUICK.parent), "--format=json"]) == 0
+    found = [row["pack"] for row in json.loads(capsys.readouterr().out)]
+    assert found == sorted(found)
+    assert {"cache-matrix", "lab-all-options", "quick", "upgrade-watch"} <= set(found)
+
+
+def test_files_without_a_pack_beside_packs_are_named_and_left_out(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    write_pack(tmp_path, SMALL)
+    settings = tmp_path / "pvebench.yaml"
+    settings.write_text("driver: qemu\npacks: [pack]\n")
+    assert run_cli(["packs", str(tmp_path), "--format=json"]) == 0
+    output, messages = capsys.readouterr()
+    assert [row["file"] for row in json.loads(output)] == [str(tmp_path / "pack.yaml")]
+    assert messages == f"{settings}: left out, it has no key 'pack'\n"
+
+
+def test_a_pack_is_shown_with_its_guest(tmp_path: Path, capsys: Captured) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("axes:", "guest: {memory: 1G, cpus: 2}\naxes:"))
+    assert run_cli(["packs", "--show", str(pack)]) == 0
+    assert "  guest: linux, 1.0 GiB, 2 CPUs\n" in capsys.readouterr().out
+
+
+def test_an_empty_directory_of_packs_is_reported(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["packs", str(tmp_path)]) == 2
+    assert "no packs" in capsys.readouterr().err
+
+
+def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
+    import jsonschema
+    from ruamel.yaml import YAML
+
+    assert run_cli(["schema", "pack"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    for path in QUICK.parent.glob("*.yaml"):
+        jsonschema.validate(YAML(typ="safe").load(path), schema)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"fio": {"rw": "randread", "bs": "4k", "iodept": 3}},
+        {"fio": {"rw": "randread", "bs": "4k", "iodepth": [1, "2"]}},
+        {"fio": {"bs": "4k"}},
+        {"dd": {"rw": "write", "flush": "sync"}},
+        {"idle": {}, "boot": {}},
+        {},
+    ],
+)
+def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
+    import jsonschema
+
+    schema = json.loads(schema_text("pack"))
+    pack = {
+        "pack": "p",
+        "title": "t",
+        "every": "1d",
+        "axes": {},
+        "volume": {"size": "1G"},
+        "workloads": [{"sysbench": {"mode": ["seqrd", "rndrd"], "size": "1G", "validate": True}}],
+    }
+    jsonschema.validate(pack, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(pack | {"workloads": [entry]}, schema)
+
+
+def test_plan_notes_operations_that_cannot_end_within_the_window(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    """64 MiB at 8 MiB/s take 8 s, and an operation begins after a third of the window."""
+    late = "backup takes at least 8 s, the window leaves 6 s: it will be canceled"
+    for runtime, notes in (("9s", [late]), ("12s", [])):
+        text = SMALL.replace("iodepth: 8", "during: backup, target_rate: 8M")
+        text = text.replace("[virtio, scsi]", "[scsi]").replace(
+            "runtime: 2s", f"runtime: {runtime}"
+        )
+        options = ["plan", "--pack", str(write_pack(tmp_path, text)), "--node", "lab"]
+        assert run_cli([*options, "--format=json"]) == 0
+        (plan,) = json.loads(capsys.readouterr().out)
+        assert [note["note"] for note in plan["notes"]] == notes
+        assert run_cli(options) == 0
+        assert (late in " ".join(capsys.readouterr().out.split())) is bool(notes)

@@ -1,16 +1,28 @@
-"""Which cases the wall shows."""
+"""What collectors read, and the lines that they return: cases of the wall, samples as text."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.openmetrics.exposition import generate_latest as generate_opened
 
 from pvebench.config import load_settings
 from pvebench.config.settings import WallSettings
 from pvebench.errors import ConfigError
-from pvebench.metrics.collector_io import Families, Snapshot, collect_wall
+from pvebench.metrics import state_metrics
+from pvebench.metrics.collector_io import Families, Snapshot, collect_wall, text_of
+from pvebench.model import figure as figure_module
+from pvebench.model.figure import Kind
 from testing.families import families_of
 from testing.simulations import simulate
 
@@ -79,3 +91,56 @@ def test_a_fifth_case_is_refused_with_its_place(tmp_path: Path) -> None:
     path.write_text("wall:\n" + 5 * entry, "utf-8")
     with pytest.raises(ConfigError, match=r"pvebench.yaml:\d+:\d+: .*wall.*at most 4"):
         load_settings(path)
+
+
+class Whole:
+    """Two families of prometheus_client, and one with buckets."""
+
+    labels = ("a", "b")
+    text = 'x\\i"te\n# HELP'
+
+    def collect(self) -> list[Metric]:
+        gauge = GaugeMetricFamily("g", self.text, labels=self.labels)
+        counter = CounterMetricFamily("c", self.text, labels=self.labels)
+        histogram = HistogramMetricFamily("h", self.text, labels=self.labels)
+        for value in VALUES:
+            gauge.add_metric((self.text, "y"), value)
+            counter.add_metric((self.text, "y"), value)
+        histogram.add_metric((self.text, "y"), [("0.5", 3.0), ("+Inf", 7.0)], 2.5)
+        return [gauge, counter, histogram]
+
+
+VALUES = (1e9, 0, True, -0.0, 1.5e-9, 123456789.0, math.inf, -math.inf, math.nan, 1e22, 0.1)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["plain", "openmetrics"])
+def test_the_text_is_that_of_the_library(opened: bool) -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Whole())
+    families = Families()
+    where = {"b": "y", "a": Whole.text, "unknown": "is ignored"}
+    kinds: tuple[tuple[str, Kind], ...] = (("g", "gauge"), ("c", "counter"))
+    for name, kind in kinds:
+        for value in VALUES:
+            families.add(figure_module.Metric(name, kind, Whole.labels, Whole.text), where, value)
+    histogram = figure_module.Metric("h", "histogram", Whole.labels, Whole.text)
+    families.add_histogram(histogram, where, {"0.5": 3.0, "+Inf": 4.0}, 2.5)
+    expected = generate_opened(registry) if opened else generate_latest(registry)
+    end = "# EOF\n" if opened else ""
+    assert text_of([families], opened=opened) + end == expected.decode()
+
+
+def test_samples_of_one_family_from_several_parts_follow_one_head() -> None:
+    parts = [Families(), Families()]
+    for number, part in enumerate(parts):
+        for one in (state_metrics.RESULTS, state_metrics.DATABASE_SIZE):
+            part.add(one, {}, number)
+    lines = text_of(parts).splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith("# HELP")] == [
+        "#",
+        "pvebench_results",
+        "pvebench_results",
+        "#",
+        "pvebench_database_size_bytes",
+        "pvebench_database_size_bytes",
+    ]

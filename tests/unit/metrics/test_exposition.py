@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import subprocess
 import threading
@@ -11,25 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.openmetrics.exposition import generate_latest as generate_opened
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import collector_io as metrics
-from pvebench.metrics import state_metrics
-from pvebench.metrics.collector_io import Families, Snapshot, text_of
+from pvebench.metrics.collector_io import Families, Snapshot
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.state_metrics import CATALOG
-from pvebench.model import figure as figure_module
-from pvebench.model.figure import Kind
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.live_results import PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
@@ -169,59 +157,6 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_network_round_trip_seconds",
     }
     assert expected - shown == absent
-
-
-class Whole:
-    """Two families of prometheus_client, and one with buckets."""
-
-    labels = ("a", "b")
-    text = 'x\\i"te\n# HELP'
-
-    def collect(self) -> list[Metric]:
-        gauge = GaugeMetricFamily("g", self.text, labels=self.labels)
-        counter = CounterMetricFamily("c", self.text, labels=self.labels)
-        histogram = HistogramMetricFamily("h", self.text, labels=self.labels)
-        for value in VALUES:
-            gauge.add_metric((self.text, "y"), value)
-            counter.add_metric((self.text, "y"), value)
-        histogram.add_metric((self.text, "y"), [("0.5", 3.0), ("+Inf", 7.0)], 2.5)
-        return [gauge, counter, histogram]
-
-
-VALUES = (1e9, 0, True, -0.0, 1.5e-9, 123456789.0, math.inf, -math.inf, math.nan, 1e22, 0.1)
-
-
-@pytest.mark.parametrize("opened", [False, True], ids=["plain", "openmetrics"])
-def test_the_text_is_that_of_the_library(opened: bool) -> None:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Whole())
-    families = Families()
-    where = {"b": "y", "a": Whole.text, "unknown": "is ignored"}
-    kinds: tuple[tuple[str, Kind], ...] = (("g", "gauge"), ("c", "counter"))
-    for name, kind in kinds:
-        for value in VALUES:
-            families.add(figure_module.Metric(name, kind, Whole.labels, Whole.text), where, value)
-    histogram = figure_module.Metric("h", "histogram", Whole.labels, Whole.text)
-    families.add_histogram(histogram, where, {"0.5": 3.0, "+Inf": 4.0}, 2.5)
-    expected = generate_opened(registry) if opened else generate_latest(registry)
-    end = "# EOF\n" if opened else ""
-    assert text_of([families], opened=opened) + end == expected.decode()
-
-
-def test_samples_of_one_family_from_several_parts_follow_one_head() -> None:
-    parts = [Families(), Families()]
-    for number, part in enumerate(parts):
-        for one in (state_metrics.RESULTS, state_metrics.DATABASE_SIZE):
-            part.add(one, {}, number)
-    lines = text_of(parts).splitlines()
-    assert [line.split()[0] for line in lines if not line.startswith("# HELP")] == [
-        "#",
-        "pvebench_results",
-        "pvebench_results",
-        "#",
-        "pvebench_database_size_bytes",
-        "pvebench_database_size_bytes",
-    ]
 
 
 def test_a_implausible_run_names_its_reason_and_does_not_replace_the_last_good_one(

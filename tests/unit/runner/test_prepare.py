@@ -14,10 +14,6 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
-from pvebench.drivers.storages import storage_settings as storages
-from pvebench.drivers.storages.directory import DirSettings
-from pvebench.drivers.storages.storage_settings import LocalSettings, cached_storages
-from pvebench.files import Mount
 from pvebench.model.definition import WARM, Definition
 from pvebench.model.disk import Bus, Cache, Disk, HostCache
 from pvebench.model.run import Outcome
@@ -158,17 +154,6 @@ def test_reads_from_zfs_are_warm_in_every_cache_mode_and_writes_are_not(tmp_path
     )
     run = Runner(simulated_site(Plugs()), Recorder()).run(direct, cycle="c", conduct=Conduct())
     assert run.evidence["host_cache"] == "arc"
-
-
-@pytest.mark.parametrize(("kind", "treated"), [("zfs", HostCache.ARC), ("ext4", HostCache.DROPPED)])
-def test_a_directory_on_zfs_has_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, treated: HostCache
-) -> None:
-    monkeypatch.setattr(
-        storages, "mount_of", lambda _: Mount("1", "0:1", "/", kind, "tank/bench", "rw")
-    )
-    settings = LocalSettings(storages={"local": DirSettings(kind="dir", path=tmp_path / "new")})
-    assert cached_storages(settings, None)["local"].holds.host_cache is treated
 
 
 def test_a_plan_counts_what_is_written_and_plugged_for_the_cache(tmp_path: Path) -> None:

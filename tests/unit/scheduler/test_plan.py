@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.errors import ConfigError
-from pvebench.metrics.state_metrics import SCENARIO_INFO
-from pvebench.model.disk import POOL_OPTIONS, Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
@@ -221,17 +218,3 @@ def test_two_passes_of_filling_are_made_and_counted(tmp_path: Path) -> None:
         expand(load_pack(tmp_path / "pack.yaml"), node="lab", storages=STORAGES), seed=1
     )
     assert plan.bytes_written == 2 * 64 * MIB
-
-
-def test_everything_that_a_scenario_means_is_a_label_of_its_info() -> None:
-    found = quick()[1].cases[0].scenario
-    cached = replace(found.disk, cache=Cache.WRITEBACK)
-    scenario = replace(found, disk=cached, host_cache=HostCache.WARM)
-    told = {**scenario.meaning(), **scenario.labels()}
-    # Of the volume's content, which is the same for all scenarios of a pack.
-    unlabelled = {"file_name", "file_bytes", "fill_passes", "fill_compress"}
-    # In the slug. VictoriaMetrics stores 30 labels of a series by default (test_scaling).
-    unlabelled |= {"overlay_cluster", *POOL_OPTIONS}
-    # The same once more, in words for screens.
-    worded = {"configuration", "disk"}
-    assert set(SCENARIO_INFO.labels) - worded == set(told) - unlabelled

@@ -33,6 +33,8 @@ from testing.packs import quick
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
+
+
 ENVIRONMENT = Environment(node="lab", facts={"kernel": "6.8.12", "qemu": "9.2.0", "accel": "kvm"})
 
 
@@ -146,15 +148,6 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path.write_bytes(b"this is not a database, only text that is long enough" * 20)
     with pytest.raises(StoreError, match="is damaged: file is not a database"):
         TemporaryStore(path)
-
-
-def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(store: Store) -> None:
-    first = store.journal.open("volume", {"path": "/a"})
-    second = store.journal.open("vm", {"uuid": "u"})
-    store.journal.close(store.journal.open("vm", {"uuid": "done"}))
-    store.close()
-    pending = TemporaryStore(store.path).journal.pending()
-    assert [(number, kind) for number, kind, _ in pending] == [(second, "vm"), (first, "volume")]
 
 
 def test_a_second_instance_on_one_state_directory_is_refused(tmp_path: Path) -> None:

@@ -12,16 +12,20 @@ from pydantic import StrictInt
 
 from pvebench.config.settings import Settings, load_settings, schema_text
 from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages import storage_settings as storages
 from pvebench.drivers.storages.contract import StorageContext
-from pvebench.drivers.storages.directory import DirectorySettings
+from pvebench.drivers.storages.directory import DirectorySettings, DirSettings
 from pvebench.drivers.storages.storage_settings import (
     LocalSettings,
+    cached_storages,
     require_paths,
     spaces_of,
     storage_contexts,
 )
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.fields import FilePath, Strict
+from pvebench.files import Mount
+from pvebench.model.disk import HostCache
 
 
 class QueueSettings(Strict):
@@ -114,3 +118,14 @@ def test_the_schema_has_the_keys_of_each_kind() -> None:
     }
     assert kinds["DirSettings"] == ["dir"]
     assert {name for names in kinds.values() for name in names} == {*KINDS} - {"mounted"}
+
+
+@pytest.mark.parametrize(("kind", "treated"), [("zfs", HostCache.ARC), ("ext4", HostCache.DROPPED)])
+def test_a_directory_on_zfs_has_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, treated: HostCache
+) -> None:
+    monkeypatch.setattr(
+        storages, "mount_of", lambda _: Mount("1", "0:1", "/", kind, "tank/bench", "rw")
+    )
+    settings = LocalSettings(storages={"local": DirSettings(kind="dir", path=tmp_path / "new")})
+    assert cached_storages(settings, None)["local"].holds.host_cache is treated
