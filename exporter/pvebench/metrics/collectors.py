@@ -59,18 +59,18 @@ def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
 
     A fact that is unknown in one period is compared with the period before.
     """
-    known: dict[str, str] = {}
+    before: dict[str, str] = {}
     changes_by_episode: list[list[dict[str, str]]] = []
     for episode in episodes:
         about = {"node": episode.node, "environment": episode.slug}
         changes_by_episode.append(
             [
-                {**about, "fact": name, "before": known[name], "after": value}
+                {**about, "fact": name, "before": before[name], "after": value}
                 for name, value in episode.facts.items()
-                if known.get(name, value) != value
+                if before.get(name, value) != value
             ]
         )
-        known |= episode.facts
+        before |= episode.facts
     recent = changes_by_episode[-EPISODES_SHOWN:]
     last = (labels for changes in recent for labels in changes)
     return list({tuple(labels.values()): labels for labels in last}.values())
@@ -101,18 +101,18 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
     """Add the rank of each configuration and its gap to the fastest one."""
     definitions = {record.key: record.last.definition for record in shown(snapshot) if record.good}
-    view, known = snapshot.view, snapshot.view.durability
-    for ranking in contests(definitions, view.trends, emulated_in(view.periods), known):
-        _add(ranking, known, families)
+    view, durability = snapshot.view, snapshot.view.durability
+    for ranking in contests(definitions, view.trends, emulated_in(view.periods), durability):
+        _add(ranking, durability, families)
 
 
-def _add(ranking: Ranking, known: KnownDurability, families: Families) -> None:
+def _add(ranking: Ranking, durability: KnownDurability, families: Families) -> None:
     for place in (*ranking.places, *ranking.excluded):
         labels = place.definition.labels
         rank = {
             "rank": str(place.rank),
             "excluded": str(place.exclusion),
-            "durable": str(durable_of(place.definition, known)),
+            "durable": str(durable_of(place.definition, durability)),
         }
         families.add(state_metrics.SCENARIO_RANK_INFO, {**labels, **rank}, 1)
         if ranking.fastest is not None:

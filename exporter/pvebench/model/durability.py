@@ -138,19 +138,19 @@ class KnownDurability:
 NOTHING_KNOWN: Final = KnownDurability()
 
 
-def measured_of(definition: Definition, known: KnownDurability) -> Durability | None:
+def measured_of(definition: Definition, durability: KnownDurability) -> Durability | None:
     """Return the measured durability of a configuration; None: not measured."""
-    if not known.measured:
+    if not durability.measured:
         return None
     place = (definition.node, definition.storage)
-    return known.measured.get((*place, durability_key(definition.options)))
+    return durability.measured.get((*place, durability_key(definition.options)))
 
 
-def durable_of(definition: Definition, known: KnownDurability) -> Durable:
+def durable_of(definition: Definition, durability: KnownDurability) -> Durable:
     """Return whether a configuration is durable: the one answer for all outputs."""
-    if known.ignores_flushes(definition):
+    if durability.ignores_flushes(definition):
         return Durable.NO
-    return durable_by(definition, measured_of(definition, known))
+    return durable_by(definition, measured_of(definition, durability))
 
 
 def durable_by(definition: Definition, measured: Durability | None) -> Durable:

@@ -265,8 +265,8 @@ class _Counters:
     def counters(self) -> BlockCounters | None:
         """Return the sums; None if one VM has none."""
         counted = [vm.counters() for vm in self._vms]
-        known = [counters for counters in counted if counters is not None]
-        return sum_of(known) if len(known) == len(counted) else None
+        readable = [counters for counters in counted if counters is not None]
+        return sum_of(readable) if len(readable) == len(counted) else None
 
     def statistics(self) -> str:
         """Return those of the benchmark VM."""

@@ -287,8 +287,8 @@ class Runner:
     def _check_cache(self, volume: Volume, evidence: Evidence, team: Team | None = None) -> None:
         all_cached = [self._site.hypervisor.drop_caches(volume)]
         all_cached += team.drop_caches() if team else []
-        known = [cached for cached in all_cached if cached is not None]
-        cached = max(known) if len(known) == len(all_cached) else None
+        measured = [cached for cached in all_cached if cached is not None]
+        cached = max(measured) if len(measured) == len(all_cached) else None
         evidence["host_cached_bytes"] = "unknown" if cached is None else str(cached)
         if cached is not None and cached > CACHED_LIMIT * volume.size_bytes:
             raise Invalid(
@@ -349,8 +349,8 @@ class Runner:
             window = of_all(window) if team else window
             in_vm = case.scenario.disk.in_vm  # without a VM there are no QEMU counters
             run.add(s for s in window if in_vm or not s.metric.startswith("qemu_"))
-        known = self._site.storages.seen.get(case.scenario.storage, {})
-        conditions = {**known, **ready.attachment.conditions, **measured.end.host.conditions}
+        seen = self._site.storages.seen.get(case.scenario.storage, {})
+        conditions = {**seen, **ready.attachment.conditions, **measured.end.host.conditions}
         run.add(condition_samples(case, conditions, local=ready.volume.local))
         return parsed, measured
 

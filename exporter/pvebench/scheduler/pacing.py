@@ -89,9 +89,9 @@ def pace(
         _slowed(entry, writes, excess) for entry, writes in zip(assignments, planned, strict=True)
     ]
     costs = _costs(assignments, paced, planned, budgets)
-    known = wear or {}
+    wears = wear or {}
     return PacedPacks(
-        paced, tuple(replace(cost, wear=known.get((cost.node, cost.storage), "")) for cost in costs)
+        paced, tuple(replace(cost, wear=wears.get((cost.node, cost.storage), "")) for cost in costs)
     )
 
 
@@ -107,9 +107,9 @@ def _writes(
     cycles: dict[str, float] = {}
     for storage in sorted({case.scenario.storage for case in assignment.matrix.cases}):
         plan = _plan(_on_storage(assignment, storage))
-        known = per_run.get((node, storage))
+        run_bytes = per_run.get((node, storage))
         own = plan.bytes_written - sum(case.copied_bytes for case in plan.cases)
-        cycle = own if known is None else known * len(plan.cases)
+        cycle = own if run_bytes is None else run_bytes * len(plan.cases)
         cycles[storage] = cycles.get(storage, 0.0) + cycle
         for name, size in (copy for case in plan.cases for copy in budgets.copies(case).items()):
             cycles[name] = cycles.get(name, 0.0) + size

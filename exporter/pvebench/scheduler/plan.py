@@ -113,8 +113,8 @@ def _requested(pack: Pack) -> list[str]:
 def _unconfigured(
     pack: Pack, missing: Sequence[str], node: str, storages: Collection[str]
 ) -> ConfigError:
-    known = ", ".join(sorted(storages))
-    message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
+    names = ", ".join(sorted(storages))
+    message = f"storage {', '.join(missing)} is not configured on {node}; known: {names}"
     remedy = f"write axes: {{storage: [{min(storages, default='NAME')}]}} in the pack, or name a "
     remedy += f"storage of the settings {missing[0]}"
     problem = Problem(str(pack.path), *pack.places["storage"], message)
@@ -407,12 +407,12 @@ def _ordered(
     cases: Iterable[Case], rng: random.Random, overdue: Mapping[str, float], *, repeats: int
 ) -> list[Case]:
     """Sort by boot, volume content and scenario; each level shuffled, overdue groups first."""
-    known = sorted(cases, key=lambda case: case.slug)
+    shuffled = sorted(cases, key=lambda case: case.slug)
     passes: list[Case] = []
     for _ in range(repeats):
-        rng.shuffle(known)
+        rng.shuffle(shuffled)
         # First touches before the others: each of them removes what these must fill.
-        passes += sorted(known, key=lambda case: not case.workload.first_touch)
+        passes += sorted(shuffled, key=lambda case: not case.workload.first_touch)
     levels = (_boot_key, _volume_key, lambda scenario: scenario.slug)
     urgency: dict[tuple[str, ...], float] = {}
     rank: dict[tuple[str, ...], int] = {}

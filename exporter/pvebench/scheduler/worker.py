@@ -296,8 +296,8 @@ class Worker:
             log.warning("VM shutdown failed", node=self.node, reason=error.reason)
 
     def _wait_for(self, hold: Hold) -> None:
-        known = self.status.hold
-        if known is None or known.kind is not hold.kind:
+        before = self.status.hold
+        if before is None or before.kind is not hold.kind:
             # Turns change with every run; all other reasons concern the operator.
             write = log.info if hold.kind is HoldKind.TURN else log.warning
             write("waiting", node=self.node, reason=hold.reason)

@@ -321,8 +321,8 @@ def _migrate(path: Path, connection: Connection, revision: str) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision not in known:
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision not in revisions:
         raise _too_new(path, revision)
     _back_up(path, path.with_name(f"{path.name}.before-{revision}"))
     config.attributes["connection"] = connection

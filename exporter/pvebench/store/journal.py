@@ -82,8 +82,8 @@ class StorageIdentities:
         An earlier identity that returns continues its own history.
         """
         history = self._all(node, storage)
-        known = next((earlier for earlier in history if is_same(earlier, identity)), identity)
-        row = {"node": node, "storage": storage, "facts": json.dumps(dict(known))}
+        recorded = next((earlier for earlier in history if is_same(earlier, identity)), identity)
+        row = {"node": node, "storage": storage, "facts": json.dumps(dict(recorded))}
         with writing(self._engine) as connection:
             connection.execute(insert(table).values(**row, since=datetime.now(UTC).timestamp()))
 

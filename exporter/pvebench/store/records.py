@@ -109,9 +109,9 @@ Sums = Mapping[tuple[str, str, str], float]
 """(metric, direction or "", part) -> sum over all good runs."""
 
 
-def summed(known: Sums, samples: Iterable[Sample]) -> Sums:
+def summed(before: Sums, samples: Iterable[Sample]) -> Sums:
     """Return the sums after one more good run."""
-    sums = dict(known)
+    sums = dict(before)
     for sample in samples:
         if sample.metric in SUMMED:
             sums[sample.key] = sums.get(sample.key, 0.0) + sample.value

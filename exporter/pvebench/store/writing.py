@@ -208,9 +208,9 @@ class RunWriter:
         Durable on return. Adding the same run again changes nothing; a retry may succeed.
         """
         with writing(self._engine) as connection:
-            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
-            if known is not None:
-                return StoredRun.of(run, int(known))
+            number = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
+            if number is not None:
+                return StoredRun.of(run, int(number))
             first = newest_number(connection) + 1
             (stored,) = _add(connection, [run], first, {})
             pieces = [

@@ -118,7 +118,7 @@ def figures_of(values: Mapping[Number, Column], tool: str) -> dict[MetricDirecti
     return {place: column for place, column in figures.items() if not np.isnan(column).all()}
 
 
-def shared_labels(definition: Definition, known: KnownDurability) -> dict[str, str]:
+def shared_labels(definition: Definition, durability: KnownDurability) -> dict[str, str]:
     """Return the labels that related cases share."""
     shared = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
     shared |= {
@@ -126,18 +126,18 @@ def shared_labels(definition: Definition, known: KnownDurability) -> dict[str, s
     }
     load = definition.parameters.get("rw")
     shared |= {"rw": str(load)} if load else {"tool": definition.tool}
-    if is_durable(definition, known):
+    if is_durable(definition, durability):
         shared["durable"] = "yes"
     return shared
 
 
-def is_durable(definition: Definition, known: KnownDurability) -> bool:
+def is_durable(definition: Definition, durability: KnownDurability) -> bool:
     """Return whether each write must reach the device before it completes."""
     if Direction.WRITE not in definition.directions:
         return False
     synced = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
     waits = synced or definition.cache in _DURABLE_CACHES
-    return waits and durable_of(definition, known) is not Durable.NO
+    return waits and durable_of(definition, durability) is not Durable.NO
 
 
 # --- Successful runs of one case, oldest first, as columns that its metrics share.
@@ -415,9 +415,9 @@ def _extend(
 
 
 def _histories(
-    key: str, case: JudgedCase, since: float, known: KnownDurability
+    key: str, case: JudgedCase, since: float, durability: KnownDurability
 ) -> list[CaseHistory]:
-    shared = shared_labels(case.definition, known)
+    shared = shared_labels(case.definition, durability)
     return [
         CaseHistory(
             case=f"{key}|{direction}",
