@@ -11,7 +11,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.lab  # it has the command
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 Captured = pytest.CaptureFixture[str]
 Levels = dict[range, float]

@@ -121,8 +121,9 @@ SCRAPE_SECONDS = 1.0
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_every_scrape_succeeds_among_slow_readers_and_half_done_handshakes(
-    tmp_path: Path, tls: bool
+    tmp_path: Path, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pvebench.web.connection_limits.REQUEST_SECONDS", 3600.0)
     site = Served(tmp_path, tls=tls)
     with site.web, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(site.slow_reader()) for _ in range(SLOW)]
