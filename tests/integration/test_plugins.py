@@ -198,8 +198,7 @@ def test_a_host_case_is_excluded_without_the_package_that_measures_it(tmp_path: 
 
 def test_a_pack_with_containers_names_the_package_that_measures_them(tmp_path: Path) -> None:
     pack = write_pack(tmp_path, SMALL.replace("volume:", "lxc: true\nvolume:"))
-    given = ["--state", str(tmp_path / "state"), "--pack", str(pack), "--node", "n"]
-    refused = alone("plan", *given)
+    refused = alone("plan", "--state", str(tmp_path / "state"), "--pack", str(pack))
     assert refused.returncode == 2
     line = pack.read_text("utf-8").splitlines().index("lxc: true") + 1
     assert f"{pack}:{line}:6: lxc: containers need a plug-in" in refused.stderr

@@ -44,6 +44,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from testing.btrfs import btrfs
 from testing.families import families_of
+from testing.real_outcomes import cached_bytes
 from testing.sshd import SshServer, ssh_server
 
 NAME = "vm-9500-pvebench-0123456789ab-raw-0.raw"
@@ -130,17 +131,11 @@ def asked(node: Node) -> Iterator[NodeSsh]:
     made.close()
 
 
-def cached(path: Path) -> int:
-    """Return a file's bytes in the page cache, by util-linux's fincore."""
-    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def test_the_page_cache_of_a_volume_is_dropped_for_certain(node: Node, asked: NodeSsh) -> None:
     before = node.volume.read_bytes()
-    assert cached(node.volume) > 0
+    assert cached_bytes(node.volume) > 0
     assert asked.drop(VOLUME) == 0
-    assert cached(node.volume) == 0
+    assert cached_bytes(node.volume) == 0
     assert node.volume.read_bytes() == before
 
 
@@ -449,12 +444,12 @@ def test_what_stands_in_place_of_a_volume_is_neither_opened_nor_followed(
 ) -> None:
     other = node.folder / "other"
     other.write_bytes(os.urandom(1 << 20))
-    assert cached(other) > 0
+    assert cached_bytes(other) > 0
     put(kind, node.volume, other)
     for question in (lambda: asked.drop(VOLUME), lambda: asked.devices(VOLUME)):
         with pytest.raises(VolumeError, match="is not a file or device of this node"):
             question()
-    assert cached(other) > 0
+    assert cached_bytes(other) > 0
 
 
 @pytest.mark.parametrize("change", ["second name", "another user"])
@@ -472,7 +467,7 @@ def test_a_file_that_proxmox_did_not_create_alone_is_no_volume(
         with pytest.raises(VolumeError, match="file of another user, or with a second name") as no:
             question()
     assert no.value.next_step == "inspect it; pvebench changes only what it created"
-    assert cached(node.volume) > 0
+    assert cached_bytes(node.volume) > 0
     os.chown(node.folder, node.volume.stat().st_uid, -1)  # as on NFS, without rights of root
     (node.folder / "other").unlink(missing_ok=True)
     assert asked.drop(VOLUME) == 0

@@ -68,10 +68,9 @@ PLACES: Final = {
     SHIPPED: """
         cli/main.py:summary
         cli/packs.py:_copy pvebench_lab/remote_tools.py: drivers/linux/block_devices.py:
-        pvebench_lab/lxc/container.py:Container._unpack
+        pvebench_lab/lxc/container.py:Container._unpack pvebench_lab/lxc/proxmox_backend.py:
         pvebench_lab/lxc/proxmox_backend.py:NodeContainers._send_archive
         pvebench_lab/lxc/proxmox_container.py:container_archive
-        pvebench_lab/lxc/proxmox_backend.py:
         drivers/proxmox/node/node_ssh.py:script_of_node drivers/proxmox/vm/vm_create.py:_upload
         guest/archives.py:make_iso guest/build.py:_build guest/image.py:_read_manifest
         guest/recipe.py:script provision/grafana.py:shipped_dashboards

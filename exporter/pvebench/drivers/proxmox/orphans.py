@@ -169,9 +169,12 @@ class ClusterOrphans:
         Guests of node backends are listed only on nodes of the settings with SSH access.
         """
         api, clock = self._connect(), SystemClock()
-        open_changes = journal.pending()
-        known = {own.get("mark", ""): _WHY[kind] for _, kind, own in open_changes if kind in _WHY}
-        orphans = find_orphans(api, pool=self._pool, known=known)
+        reasons = {
+            details.get("mark", ""): _WHY[kind]
+            for _, kind, details in journal.pending()
+            if kind in _WHY
+        }
+        orphans = find_orphans(api, pool=self._pool, known=reasons)
         self._vms = [_explain_use(api, orphan, clock) for orphan in orphans]
         self._others = {}
         for node in nodes_of(self._settings):
