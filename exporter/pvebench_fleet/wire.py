@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -49,12 +49,6 @@ def _clean(text: str) -> str:
     return text
 
 
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("not a finite number")
-    return value
-
-
 def _clean_data(value: Any) -> Any:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if len(text) > MAX_DATA:
@@ -65,10 +59,9 @@ def _clean_data(value: Any) -> Any:
 
 Text = Annotated[str, Field(max_length=300), AfterValidator(_clean)]
 LongText = Annotated[str, Field(max_length=10_000), AfterValidator(_clean)]
-Real = Annotated[float, AfterValidator(_finite)]
-Measured = Annotated[Real, Field(ge=-1e18, le=1e18)]
+Measured = Annotated[FiniteFloat, Field(ge=-1e18, le=1e18)]
 """Value of a run; what is computed from larger ones would not be finite."""
-Seconds = Annotated[Real, Field(ge=0, le=1e9)]
+Seconds = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
 Time = Annotated[float, Field(ge=0, le=32_503_680_000)]
 """UNIX seconds until the year 3000."""
 Count = Annotated[int, Field(ge=0, lt=2**31)]
@@ -161,9 +154,9 @@ class WorkloadData(Kept):
     directions: Annotated[list[Direction], Field(max_length=len(Direction))]
     ramp_seconds: Seconds
     runtime_seconds: Seconds
-    parameters: Annotated[dict[Text, Integer | Real | bool | LongText], AT_MOST]
+    parameters: Annotated[dict[Text, Integer | FiniteFloat | bool | LongText], AT_MOST]
     caveats: Annotated[list[Text], AT_MOST]
-    steady: Annotated[dict[Text, Real], AT_MOST] = {}
+    steady: Annotated[dict[Text, FiniteFloat], AT_MOST] = {}
 
 
 class DefinitionData(Kept):
