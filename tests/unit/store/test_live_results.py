@@ -358,8 +358,8 @@ def test_an_export_says_what_a_scenario_is_from_its_first_run_on(store: Store) -
 
 def test_a_scaled_run_is_marked_and_never_meets_the_others(store: Store) -> None:
     results = LiveResults(store)
-    results.keep(run(CASE, hour=0))
-    results.keep(run(SCALED, hour=1, iops=5000.0))
+    results.keep(run(SCALED, hour=0, iops=5000.0))
+    results.keep(run(CASE, hour=1))
     assert SCALED.key != CASE.key
     view = results.now
     assert view.current() == {Definition.of(CASE).place: CASE.key}
