@@ -1,109 +1,149 @@
-"""Change points at unknown times: steps of a case's level, found run by run.
+"""Change points at unknown times: a history is divided into levels, and each border is tested.
 
-The latest runs are compared with the level before them, up to the last step. A highly significant
-shift is a step and stays one; a possible shift is a doubt. Repeated temporary departures from a
-level are typical of the case and not reported as changes.
+The division is the cheapest one with a penalty per border, in units of the noise of blocks of runs
+(Jackson et al., IEEE Signal Processing Letters 12, 2005), at places where neighboring windows
+differ. Short departures from a level are typical of a case and replaced by it first. The border
+with the least evidence is then removed until all remaining ones are certain.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import Final
 
-from pvebench.analysis.arrays import Flags, Matrix, np
+from pvebench.analysis.arrays import Matrix, Places, np
 from pvebench.analysis.difference import two_sided
-from pvebench.analysis.levels import (
-    AROUND,
-    MAD_TO_SIGMA,
-    SCALE_RUNS,
-    TINY,
-    Cleaned,
-    cleaned,
-    median,
-)
+from pvebench.analysis.levels import MAD_TO_SIGMA, TINY, cleaned, crossing, median
 from pvebench.analysis.noise_patterns import ALIKE, first_days, without_hours
-from pvebench.analysis.window_scan import (
-    LAG,
-    LEAST,
-    WINDOW,
-    Shifted,
-    before_each,
-    blocks_of,
-    longest_strays,
-)
 from pvebench.model.units import DAY
 
-# --- return to the level before the last step, even if the runs between are noisy ---
+# --- division into levels ---
 
-LONG: Final = 14
-"""Number of latest runs at the earlier level: longer than a pause between two bursts of load."""
-NEARER: Final = 0.85
-"""Minimum share of them that is closer to the earlier level than to the one after the step."""
-APART: Final = 2.0
-"""Minimum size of the step in scales of the earlier runs, so that single runs are separable."""
-BY_CHANCE: Final = 3e-8
-"""p-value of so many runs, each one scale away, at the level after the step."""
-SHORTEST: Final = 3
-"""Minimum runs between a step and the return."""
+LEAST_AFTER: Final = 6
+"""Minimum runs of a level: five slow runs of one day are none."""
+DEPARTURE: Final = 4
+"""Minimum runs of a departure from a level that is replaced by it."""
+RETURNED: Final = 0.5
+"""Maximum difference of the levels around a departure, as a share of it."""
+PENALTY: Final = 2.7
+"""Cost of a border, in variances × the logarithm of the number of runs."""
+WIDTHS: Final = (3, 6, 10, 16, 28, 48)
+"""Runs of the windows that are compared."""
+WORTH: Final = 3.0
+"""Minimum difference of two windows in standard errors."""
+APART: Final = 3
+"""Maximum runs within which only the largest difference counts."""
+BLOCK: Final = 10
+"""Runs per block that shows how much more than independent runs a history varies."""
+LEAST_BLOCKS: Final = 6
+MOST_VARIED: Final = 5.0
+"""Limit of this variation, as a multiple of that of independent runs."""
 
 
-def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -> Flags:
-    """Return for every run as the latest whether the latest `LONG` runs are at the earlier level.
-
-    The runs after a step may be noisy, for example due to another VM's load, and then have no
-    stable level; the runs before the step have one, and a known scale.
+def divided(away: Matrix, *, least: int) -> list[int]:
+    """Return the first run of each level but the first.
 
     Args:
-        runs: [runs] logarithms, without glitches.
-        since: first run of the earlier level.
-        at: first run after the step.
-        level: the earlier level.
-        effect: size of the step.
+        away: [runs] values in scales of a single run.
+        least: minimum runs of a level.
     """
-    returned = np.zeros(len(runs), dtype=bool)
-    first = at + SHORTEST
-    if len(runs) < first + LONG + LAG:
-        return returned
-    earlier = runs[max(since, at - WINDOW) : at]
-    scale = MAD_TO_SIGMA * float(np.median(np.abs(earlier - level)))
-    if abs(effect) < APART * max(scale, TINY):
-        return returned
-    away = np.lib.stride_tricks.sliding_window_view(runs[first:], LONG) - level
-    near = np.mean(np.abs(away) < abs(effect) / 2, axis=-1) >= NEARER
-    middle = np.abs(np.median(away, axis=-1)) < ALIKE * abs(effect)
-    returned[first + LONG - 1 + LAG :] = (near & middle)[:-LAG]
-    return returned
+    away = away - np.median(away)  # keeps the sums small
+    borders = np.array([0, *_worth_it(away, least), len(away)])
+    sums = _running(away)[borders]
+    penalty = PENALTY * _varied(away) ** 2 * math.log(len(away))
+    cost, last = np.zeros(len(borders)), np.zeros(len(borders), dtype=int)
+    for end in range(1, len(borders)):
+        runs = borders[end] - borders[:end]
+        total = cost[:end] - (sums[end] - sums[:end]) ** 2 / runs + penalty
+        total[(runs < least) & (borders[:end] > 0)] = math.inf
+        last[end] = np.argmin(total)
+        cost[end] = total[last[end]]
+    places, border = list[int](), int(last[-1])
+    while border:
+        places.append(int(borders[border]))
+        border = int(last[border])
+    return places[::-1]
 
 
-# --- the scan ---
+def _worth_it(away: Matrix, least: int) -> list[int]:
+    """Return the places where the windows on both sides differ most."""
+    runs, sums = len(away), _running(away)
+    places = np.arange(least, runs - least + 1)
+    chosen = np.zeros(len(places), dtype=bool)
+    for width in WIDTHS:
+        begin, end = np.maximum(0, places - width), np.minimum(runs, places + width)
+        before, after = places - begin, end - places
+        apart = (sums[end] - sums[places]) / after - (sums[places] - sums[begin]) / before
+        score = np.abs(apart) / np.sqrt(1 / before + 1 / after)
+        reach = min(APART, width // 2)
+        around = np.lib.stride_tricks.sliding_window_view(np.pad(score, reach), 2 * reach + 1)
+        chosen |= (score >= WORTH) & (score >= around.max(axis=-1))
+    return [int(place) for place in places[chosen]]
 
-BLOCK: Final = 1024
-"""Runs that are scanned at once."""
-CONTEXT: Final = 1536
-"""Runs before a block that matter, so that the cost of a run does not grow with the history."""
-RECENT: Final = 300
-"""Runs within which earlier levels and temporary departures from a level count."""
-DOUBT: Final = 4.0
-"""Minimum score of a possible shift."""
-SURE: Final = 7.8
+
+def _varied(away: Matrix) -> float:
+    """Return the variation from block to block as a multiple of that of independent runs."""
+    count = len(away) // BLOCK
+    if count < LEAST_BLOCKS:
+        return 1.0
+    blocks = median(away[len(away) - BLOCK * count :].reshape(count, BLOCK))
+    sigma = MAD_TO_SIGMA * float(np.median(np.abs(np.diff(blocks)))) / math.sqrt(2)
+    return min(MOST_VARIED, max(1.0, sigma * math.sqrt(BLOCK * 2 / math.pi)))
+
+
+def _without_departures(runs: Matrix, places: Sequence[int]) -> Matrix:
+    """Return the runs with each departure that is too short for a level replaced by the level."""
+    borders = [0, *places, len(runs)]
+    levels = [float(np.median(runs[begin:end])) for begin, end in pairwise(borders)]
+    steady = runs.copy()
+    for place, (begin, end) in enumerate(pairwise(borders)):
+        if end - begin >= LEAST_AFTER or not 0 < place < len(levels) - 1:
+            continue
+        early, own, late = levels[place - 1 : place + 2]
+        if abs(early - late) < RETURNED * abs(own - early):
+            steady[begin:end] = min(early, late, key=lambda level: abs(level - own))
+    return steady
+
+
+def _running(values: Matrix) -> Matrix:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+# --- test of each border ---
+
+SIDE: Final = 80
+"""Maximum runs on each side of a border that are compared."""
+SURE: Final = 7.5
 """Minimum score of a step: histories of real benchmarks reach 6 without a change."""
-SURE_BACK: Final = 6.0
-"""Minimum score of a step back to an earlier level, which is more plausible."""
-BEHIND: Final = RECENT + SCALE_RUNS + AROUND
-"""Runs before the last step that influence the runs after it."""
-LEAST_AFTER: Final = 6
-"""Minimum runs after a step: five slow runs of one day are not a step."""
-MOST_AFTER: Final = 9
-"""Runs after a step that always suffice, however long the level was left before."""
+SURE_BACK: Final = 4.5
+"""Minimum score of a step to an earlier level, which is more plausible."""
+RECENT: Final = 300
+"""Runs within which an earlier level counts."""
+DOUBT: Final = 4.0
+"""Minimum score of a possible shift …"""
+LATEST: Final = (3, 4, 5, 6, 8, 10, 14, 20, 28, 40, 56, 72)
+"""… and the latest runs that may have shifted."""
+FREE: Final = 0.3
+"""Autocorrelation that is ignored, as it occurs by chance in short series."""
+MOST: Final = 0.75
+"""Limit of the autocorrelation."""
+LIKE: Final = 4.0
+"""Weight, in runs, of the prior that both sides have the same variance."""
+LONG: Final = 14
+"""Minimum runs on both sides of a border that is certain whatever its score …"""
+SCALES: Final = 5.0
+"""… minimum size in scales of the quieter side …"""
+CROSSED: Final = 0.22
+"""… and maximum share of runs of either side that are not at its level."""
 SMALLEST: Final = 0.01
 """Minimum shift, as a logarithm."""
-FIRST_DAY: Final = 12
-"""Minimum runs of the first day, from which a shift is possible before the hours recur …"""
-CLEARLY: Final = 3.0
-"""… and the minimum gap between all runs before and after it, in scales of that day."""
+MOVED: Final = 40
+"""Runs by which a border may move if the next one is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +152,12 @@ class ChangePoint:
 
     Attributes:
         index: estimated first run after the change.
-        seen: run at which it was detected.
-        effect: size of the shift when it was detected.
+        effect: size of the shift.
         p_value: probability of such a shift by chance.
         before: level before it.
     """
 
     index: int
-    seen: int
     effect: float
     p_value: float
     before: float
@@ -127,174 +165,188 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Result of a scan: steps, oldest first, and a possible step at the latest run."""
+    """Steps of a history, oldest first, and a possible step at the latest run."""
 
     steps: tuple[ChangePoint, ...]
     doubt: ChangePoint | None
 
 
-class LevelScan:
-    """Detection of steps in one history.
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """Evidence of a border: score in standard deviations, and the levels next to it."""
+
+    score: float
+    before: float
+    after: float
+
+    @property
+    def effect(self) -> float:
+        return self.after - self.before
+
+    def point(self, index: int) -> ChangePoint:
+        chance = float(two_sided(self.score, math.inf))
+        return ChangePoint(index=index, effect=self.effect, p_value=chance, before=self.before)
+
+
+def scan(values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> Scanned:
+    """Return the steps of a history, and a possible one at its end.
 
     Args:
         values: [runs] logarithms, oldest first.
         times: when they ended, seconds; empty: ignore effects of the hour.
     """
-
-    def __init__(self, values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> None:
-        self._values, self._times = np.asarray(values, dtype=float), times
-
-    def detect(self, known: Sequence[ChangePoint] = (), since: int = 0) -> Scanned:
-        """Return all steps; each run is judged only with the runs up to it.
-
-        Args:
-            known: steps that an earlier scan of the same history found.
-            since: number of runs that it has seen.
-        """
-        # Blocks begin at the same runs whenever a history is scanned, so that the result is equal.
-        first = since // BLOCK * BLOCK
-        steps = [step for step in known if step.seen < first]
-        if len(self._values) <= first_days(self._times):
-            return Scanned((), in_first_days(self._values, self._times))
-        doubts = [self._scan(block, steps) for block in range(first, len(self._values), BLOCK)]
-        return Scanned(tuple(steps), doubts[-1] if doubts else None)
-
-    def _scan(self, block: int, steps: list[ChangePoint]) -> ChangePoint | None:
-        """Add the steps that the runs of a block reveal; return a possible one at the last run."""
-        begin = max(block, LEAST, first_days(self._times))
-        end = min(block + BLOCK, len(self._values))
-        cut = max(0, block - CONTEXT)
-        while begin < end:
-            point, certain = self._within(steps, cut, begin, end)
-            if point is None or not certain:
-                return point
-            steps.append(point)
-            begin = point.seen + 1
-        return None
-
-    def _within(
-        self, steps: Sequence[ChangePoint], context: int, begin: int, end: int
-    ) -> tuple[ChangePoint | None, bool]:
-        """Return the first step that one of the runs from `begin` to before `end` reveals.
-
-        Also return whether it is certain; a possible step is one at the latest run.
-        """
-        runs = self._without_hours(steps, context, min(end + AROUND, len(self._values)))
-        cut = max(context, steps[-1].index - BEHIND if steps else 0)
-        steps = [_moved(step, -cut) for step in steps if step.index >= cut]
-        clean = cleaned(runs[cut - context :])
-        start = steps[-1].index if steps else 0
-        before = before_each(clean, start)
-        past, last = _Past(clean, start, steps), len(self._values) - 1 - cut
-        blocks = blocks_of(clean, before, start, past.again)
-        if not len(blocks.now):
-            return None, False
-        early = blocks.clearest()
-        worth = (early.score >= (SURE_BACK if steps else SURE)) | past.again
-        worth[last:] |= early.score[last:] >= DOUBT
-        candidates = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
-        if not len(candidates):
-            return None, False
-        # Longer than any recent departure from the level.
-        usual = np.clip(longest_strays(clean, before, RECENT) + 2, LEAST_AFTER, MOST_AFTER)
-        sure = blocks.that_last(usual).clearest()
-        worth = (sure.score >= SURE) | (early.score >= SURE_BACK) & (early.block >= usual)
-        worth |= past.again
-        worth[last:] = True
-        for run in candidates[worth[candidates]].tolist():
-            point, certain = past.judge(run, sure, early, int(usual[run]))
-            if point is not None and certain:
-                # Later runs must not matter, so that a history always has the same steps.
-                then = _Past(cleaned(runs[cut - context : cut - context + run + 1]), start, steps)
-                point, _ = then.judge(run, sure, early, int(usual[run]))
-            if point is not None and (certain or run == last):
-                return _moved(point, cut), certain
-        return None, False
-
-    def _without_hours(self, steps: Sequence[ChangePoint], begin: int, end: int) -> Matrix:
-        """Return the runs from `begin` to before `end` without the effects of their hour."""
-        own = [(step.index - begin, step.effect) for step in steps if step.index > begin]
-        return without_hours(self._values[begin:end], self._times[begin:end], own)
+    logs = np.asarray(values, dtype=float)
+    if len(logs) < 2 * LEAST_AFTER:
+        return Scanned((), None)
+    if len(logs) <= first_days(times):
+        return in_first_days(logs, times)
+    levels, places = _levels_of(without_hours(logs, times))
+    if places and len(times):
+        # The effects of hours are those of the runs without the steps.
+        steps = [
+            (place, levels.border(*around).effect) for place, around in _around(levels, places)
+        ]
+        levels, places = _levels_of(without_hours(logs, times, steps))
+    places = levels.certain(places)
+    points = [levels.border(*around).point(place) for place, around in _around(levels, places)]
+    return Scanned(tuple(points), levels.doubt(places))
 
 
-class _Past:
-    """Earlier levels of a case."""
+def _levels_of(logs: Matrix) -> tuple[_Levels, list[int]]:
+    """Return the runs without departures, and the borders that may divide them."""
+    runs, scale = cleaned(logs)
+    away = _without_departures(runs / scale, divided(runs / scale, least=DEPARTURE))
+    return _Levels(away * scale), divided(away, least=LEAST_AFTER)
 
-    def __init__(self, clean: Cleaned, start: int, steps: Sequence[ChangePoint]) -> None:
-        self._clean, self._start, self._steps = clean, start, steps
-        self.again = np.zeros(len(clean.runs), dtype=bool)
-        if steps:
-            since = steps[-2].index if len(steps) > 1 else 0
-            last = steps[-1]
-            self.again = back_again(clean.runs, since, last.index, last.before, last.effect)
 
-    def judge(
-        self, run: int, sure: Shifted, early: Shifted, after: int
-    ) -> tuple[ChangePoint | None, bool]:
-        """Return the step that the run reveals, and whether it is confirmed."""
-        if self.again[run]:
-            point = self._step(run, LONG, early)
-            return point and replace(point, p_value=min(point.p_value, BY_CHANCE)), True
-        back = self._was_there(run, early)
-        which, certain = sure, bool(sure.score[run] >= SURE)
-        if not certain:
-            which = early
-            certain = back and early.score[run] >= SURE_BACK and early.block[run] >= after
-        step = self._step(run, int(which.block[run]), which)
-        return step, bool(certain) and step is not None
+def _around(levels: _Levels, places: Sequence[int]) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Yield each place, and with it the first run of the level before and the end of the next."""
+    borders = [0, *places, len(levels.runs)]
+    for begin, place, end in zip(borders, borders[1:], borders[2:], strict=False):
+        yield place, (begin, place, end)
 
-    def _step(self, run: int, block: int, which: Shifted) -> ChangePoint | None:
-        """Return the step to the latest runs; None if it is too small."""
-        index = self._place(run, block)
-        before = self._level(self._start, index)
-        # The block may begin before or after the border.
-        effect = self._level(index, run + 1) - before
-        if abs(effect) < SMALLEST:
-            return None
-        return ChangePoint(
-            index=index,
-            seen=run,
-            effect=effect,
-            p_value=float(two_sided(which.score[run], math.inf)),
-            before=before,
+
+class _Levels:
+    """Levels of a history and the evidence of the borders between them."""
+
+    def __init__(self, runs: Matrix) -> None:
+        self.runs = runs
+        self.border, self.apart = cache(self._border), cache(self._apart)
+
+    def certain(self, places: Sequence[int]) -> list[int]:
+        """Return the places without those that are uncertain, the least certain removed first."""
+        kept = list(places)
+        while kept:
+            evidence = self._evidence(kept)
+            worst = int(np.argmin(evidence))
+            if evidence[worst] >= 1:
+                break
+            del kept[worst]
+            # The runs between are now of one level, so that the next border may be elsewhere.
+            for number in range(max(0, worst - 1), min(worst + 1, len(kept))):
+                begin, _, end = [0, *kept, len(self.runs)][number : number + 3]
+                moved = [
+                    *kept[:number],
+                    self._best_place(begin, kept[number], end),
+                    *kept[number + 1 :],
+                ]
+                if self._evidence(moved)[number] > self._evidence(kept)[number]:
+                    kept = moved
+        return kept
+
+    def _evidence(self, places: Sequence[int]) -> list[float]:
+        """Return the evidence of each border; 1 suffices."""
+        around = [around for _, around in _around(self, places)]
+        borders = [self.border(*each) for each in around]
+        evidence = []
+        for number, (place, border) in enumerate(zip(places, borders, strict=True)):
+            earlier = zip(places[:number], borders[:number], strict=True)
+            back = any(
+                place - other < RECENT
+                and abs(border.after - old.before) < ALIKE * abs(border.effect)
+                for other, old in earlier
+            )
+            score = border.score / (SURE_BACK if back else SURE)
+            score = max(score, 1.0) if self.apart(*around[number]) else score
+            evidence.append(min(score, abs(border.effect) / SMALLEST))
+        return evidence
+
+    def doubt(self, places: Sequence[int]) -> ChangePoint | None:
+        """Return the most significant shift of the latest runs, if there is a possible one."""
+        begin, end = places[-1] if places else 0, len(self.runs)
+        shifts = [
+            (self.border(begin, end - runs, end), end - runs)
+            for runs in LATEST
+            if begin + LEAST_AFTER <= end - runs
+        ]
+        large = [shift for shift in shifts if abs(shift[0].effect) >= SMALLEST]
+        border, place = max(large, key=lambda shift: shift[0].score, default=(None, 0))
+        return border.point(place) if border is not None and border.score >= DOUBT else None
+
+    def _border(self, begin: int, place: int, end: int) -> _Border:
+        """Return the evidence of a border: Student's t, with autocorrelation."""
+        sides = self.runs[max(begin, place - SIDE) : place], self.runs[place:end][:SIDE]
+        rests = [side - side.mean() for side in sides]
+        powers = [float(rest @ rest) for rest in rests]
+        count, power = len(sides[0]) + len(sides[1]), sum(powers)
+        likeness = sum(float(rest[1:] @ rest[:-1]) for rest in rests) / max(power, TINY**2)
+        # Subtracting the mean of few runs makes them appear negatively correlated.
+        likeness = min(MOST, max(0.0, likeness + 1 / count)) * count / (count + 5)
+        likeness = max(0.0, likeness - FREE) / (1 - FREE)
+        wider = (1 + likeness) / (1 - likeness)
+        common = LIKE * power / max(1, count - 2)
+        error = sum(
+            (own + common) / (len(side) - 1 + LIKE) / len(side)
+            for own, side in zip(powers, sides, strict=True)
         )
+        error = math.sqrt(wider * error) + TINY
+        degrees = max(2.0, (count - 2) / wider)
+        apart = float(sides[1].mean() - sides[0].mean()) / error
+        before, after = (float(median(side)) for side in sides)
+        return _Border(math.sqrt(degrees * math.log1p(apart**2 / degrees)), before, after)
 
-    def _level(self, start: int, end: int) -> float:
-        return float(median(self._clean.runs[max(start, end - WINDOW) : max(end, start + 1)]))
+    def _apart(self, begin: int, place: int, end: int) -> bool:
+        """Return whether nearly all runs on both sides are apart, however noisy one side is."""
+        if min(place - begin, end - place) < LONG:
+            return False
+        sides = self.runs[max(begin, place - SIDE) : place], self.runs[place:end][:SIDE]
+        scale = min(float(median(np.abs(side - median(side)))) for side in sides)
+        effect = abs(self.border(begin, place, end).effect)
+        if effect < SCALES * MAD_TO_SIGMA * max(scale, TINY):
+            return False
+        return max(crossing(self.runs, begin, place, end)) <= CROSSED
 
-    def _was_there(self, run: int, early: Shifted) -> bool:
-        effect = float(early.effect[run])
-        now = self._level(self._start, run - int(early.block[run]) + 1) + effect
-        return any(
-            abs(now - step.before) < ALIKE * abs(effect)
-            for step in self._steps
-            if run - step.index < RECENT
-        )
-
-    def _place(self, run: int, block: int) -> int:
-        """Return the border near the start of the block that separates the runs best."""
-        first = run - block + 1
-        begin = max(self._start, first - WINDOW)
-        low = max(self._start + 3, first - max(6, block // 2))
-        high = min(run - 2, first + max(4, block // 2))
-        places = np.arange(low, high + 1)
+    def _best_place(self, begin: int, place: int, end: int) -> int:
+        """Return the border near a place that separates the runs on both sides best."""
+        low, high = max(begin + LEAST_AFTER, place - MOVED), min(end - LEAST_AFTER, place + MOVED)
+        places: Places = np.arange(low, high + 1)
         if not len(places):
-            return first
-        running = np.concatenate([[0.0], np.cumsum(self._clean.runs[begin : run + 1])])
-        left, total = places - begin, run + 1 - begin
-        old = running[left] / left
-        new = (running[-1] - running[left]) / (total - left)
-        return int(places[np.argmax((new - old) ** 2 * left * (total - left))])
+            return place
+        begin, end = max(begin, place - SIDE), min(end, place + SIDE)
+        sums, left = _running(self.runs[begin:end]), places - begin
+        right = end - begin - left
+        apart = (sums[-1] - sums[left]) / right - sums[left] / left
+        return int(places[np.argmax(apart**2 * left * right)])
 
 
-def in_first_days(values: Matrix, times: Sequence[float]) -> ChangePoint | None:
-    """Return a possible shift at the latest runs, beyond all that a day or more before it shows.
+# --- the first days, in which hours of the day have not recurred yet ---
 
-    Hours of the day that have not recurred yet may explain smaller shifts.
+FIRST_DAY: Final = 12
+"""Minimum runs of the first day, from which a shift is possible before the hours recur …"""
+CLEARLY: Final = 3.0
+"""… and the minimum gap between all runs before and after it, in scales of that day."""
+LARGE: Final = 0.5
+"""Minimum shift, as a logarithm, that the load of an hour hardly explains."""
+
+
+def in_first_days(values: Matrix, times: Sequence[float]) -> Scanned:
+    """Return a shift of the latest runs, beyond all that a day or more before it shows.
+
+    Hours of the day that have not recurred yet may explain a small shift, which is possible only.
     """
-    last = len(values) - LEAST_AFTER
+    nothing, last = Scanned((), None), len(values) - LEAST_AFTER
     if last < FIRST_DAY or not FIRST_DAY <= (day := bisect_left(times, times[0] + DAY)) <= last:
-        return None
+        return nothing
     level = float(np.median(values[:day]))
     scale = max(TINY, MAD_TO_SIGMA * float(np.median(np.abs(values[:day] - level))))
     away = (values - level) / scale
@@ -303,12 +355,6 @@ def in_first_days(values: Matrix, times: Sequence[float]) -> ChangePoint | None:
     gaps = after - np.maximum.accumulate(away)[day - 1 : last]
     index = day + int(np.argmax(gaps))
     if gaps.max() < CLEARLY:
-        return None
-    effect, chance = float(np.median(values[index:])) - level, two_sided(gaps.max(), math.inf)
-    return ChangePoint(
-        index=index, seen=len(values) - 1, effect=effect, p_value=float(chance), before=level
-    )
-
-
-def _moved(step: ChangePoint, by: int) -> ChangePoint:
-    return replace(step, index=step.index + by, seen=step.seen + by)
+        return nothing
+    point = _Border(float(gaps.max()), level, float(np.median(values[index:]))).point(index)
+    return Scanned((point,), None) if abs(point.effect) >= LARGE else Scanned((), point)

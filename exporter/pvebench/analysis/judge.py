@@ -22,6 +22,7 @@ from pvebench.analysis.events import (
 from pvebench.analysis.gradual_change import creeping, without_explained
 from pvebench.analysis.judge_cache import Memory
 from pvebench.analysis.lasting_steps import gain_reason, lasting, sized, with_courses
+from pvebench.analysis.levels import crossing
 from pvebench.analysis.noise_patterns import (
     LEAST_DAYS,
     STUCK,
@@ -40,6 +41,8 @@ NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
 STUCK_RUNS: Final = 600
 """Latest runs that show how long a mode lasts."""
+MIXED: Final = 0.4
+"""Share of the latest runs away from a mode from which it does not last."""
 SAMPLED: Final = 24
 """Members of a group that show when its shift began."""
 
@@ -230,8 +233,9 @@ class FigureSteps:
         step = early_step(levelled, history.times()[first + place])
         found = sized(levelled, step)
         small = abs(found.effect) < 2 * history.figure.least_effect
-        vague = small or found.low <= 0 <= found.high
-        return () if vague else (found,)
+        places = 0, first + place, len(history.points)
+        vague = found.low <= 0 <= found.high or crossing(levelled.logs(), *places)[1] > MIXED
+        return () if small or vague else (found,)
 
     def _known(self, history: CaseHistory) -> list[CaseStep]:
         return [step for step in self._steps[history.case] if step.known]

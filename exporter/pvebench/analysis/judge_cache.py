@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
-from pvebench.analysis.changepoints import ChangePoint, LevelScan, Scanned
+from pvebench.analysis.changepoints import ChangePoint, Scanned, scan
 from pvebench.analysis.event_effects import (
     SHARED,
     EventShift,
@@ -28,25 +28,17 @@ class Memory:
     """Scans histories and judges events; repeats this only after new runs."""
 
     def __init__(self) -> None:
-        # State and number of runs of each history at its latest scan, and the result.
-        self._scans: dict[tuple[str, str], tuple[object, int, Scanned]] = {}
         # By rung: state of the histories, and the combined result of this and the lower rungs.
         self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
         self._results: dict[tuple[str, str, str], tuple[object, Any]] = {}
 
     def scan(self, history: CaseHistory) -> tuple[list[CaseStep], list[CaseStep]]:
-        """Return the steps that are detected independently of events, and a possible one.
+        """Return the steps that are detected independently of events, and a possible one."""
 
-        After a few new runs, only the end of the history is scanned.
-        """
-        key, (first, runs) = (history.figure.name, history.case), _extent(history)
-        state, nothing = (first, history.levelled), Scanned((), None)
-        earlier, seen, scanned = self._scans.get(key, (state, 0, nothing))
-        if earlier != state or runs < seen:
-            seen, scanned = 0, nothing
-        if seen < runs:
-            scanned = LevelScan(history.logs(), history.times()).detect(scanned.steps, seen)
-        self._scans[key] = state, runs, scanned
+        def work() -> Scanned:
+            return scan(history.logs(), history.times())
+
+        scanned = self.kept("scan", history, history.levelled, work)
         steps = [_step(step, history) for step in scanned.steps]
         return steps, [_step(scanned.doubt, history)] if scanned.doubt else []
 

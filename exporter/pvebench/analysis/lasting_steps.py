@@ -13,8 +13,9 @@ from typing import Final
 from pvebench.analysis.arrays import Matrix
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.difference import difference
+from pvebench.analysis.levels import crossing
 from pvebench.analysis.noise_patterns import without_hours
-from pvebench.analysis.slow_variation import crossing, slow_variation
+from pvebench.analysis.slow_variation import slow_variation
 
 SIDE: Final = 60
 """Maximum number of runs on each side of a comparison: older runs are less relevant."""
@@ -23,6 +24,8 @@ MISSED: Final = 0.01
 was chosen, and of small steps only the larger estimates are reported."""
 OUTLIERS: Final = 3
 """Maximum runs that are outliers rather than a level."""
+NO_CHANGE: Final = 1.01
+"""Half of an interval that contains 0, as a share of the size."""
 WAVE: Final = 60
 """Runs within which slow variation hardly averages out."""
 WIDER: Final = 2.0
@@ -76,10 +79,11 @@ def _of_now(
     if borders[-1] < len(logs):
         return next_to
     now = _sized(logs, step, borders, present=True)
-    shown = abs(now.effect) >= history.figure.least_effect and not now.low <= 0 <= now.high
-    if shown or step.group is not None:
+    least = max(history.figure.least_effect, _near(next_to.effect))
+    if (abs(now.effect) >= least and not now.low <= 0 <= now.high) or step.group is not None:
         return now
-    return _wider(next_to, max(next_to.effect - now.low, now.high - next_to.effect))
+    reach = max(next_to.effect - now.low, now.high - next_to.effect)
+    return _wider(next_to, max(reach, NO_CHANGE * abs(next_to.effect)))
 
 
 def _less_certain(step: CaseStep, by: float) -> CaseStep:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, Places, np
@@ -75,20 +74,6 @@ def middles(windows: Matrix, counts: Places) -> Matrix:
     return medians
 
 
-def steady_scale(away: Matrix, counts: Places, *, factor: float, cut: float) -> Matrix:
-    """Return sigma from the distances in windows: their median, but no less than their mean allows.
-
-    Args:
-        away, counts: results of `trailing`.
-        factor: sigma in medians.
-        cut: scales to which a distance is limited.
-    """
-    scale = factor * middles(away, counts)
-    mean = np.nansum(np.minimum(away, cut * scale[:, None] + TINY), axis=-1) / counts
-    steady: Matrix = np.maximum(scale, STEADY * MEAN_TO_SIGMA * mean)
-    return steady
-
-
 def shifts(values: Matrix, level: Matrix, scale: Matrix, *, block: int) -> tuple[Matrix, Matrix]:
     """Return the shift of each block of runs from the level before it.
 
@@ -158,53 +143,50 @@ def quantile(sizes: Matrix, share: float) -> Matrix:
     return quantiles
 
 
+# --- separation of two levels ---
+
+NEAR: Final = 60
+"""Maximum runs on each side of a step whose own level counts …"""
+CROSSING: Final = 0.35
+"""… and share of the step from which a run is not at its own level."""
+
+
+def crossing(logs: Matrix, begin: int, place: int, end: int) -> tuple[float, float]:
+    """Return the share of the runs before and after a step that are not at their own level."""
+    before, after = logs[max(begin, place - NEAR) : place], logs[place : min(end, place + NEAR)]
+    effect = float(np.median(after) - np.median(before))
+    across = (before - np.median(before)) * effect, (np.median(after) - after) * effect
+    early, late = (float(np.mean(side > CROSSING * effect**2)) for side in across)
+    return early, late
+
+
 # --- removal of glitches ---
 
 AROUND: Final = 5
 """Runs of the median that a run is compared with, itself in the middle."""
-SCALE_RUNS: Final = 41
-"""Runs that estimate the typical distance from that median."""
 OUTSIDE: Final = 4.0
 """Scales beyond which a run is clipped."""
 NARROWER: Final = 1.15
 """Correction of the scale: runs are closer to a median that includes them."""
 STEADY: Final = 0.7
 """Minimum scale as a share of the mean deviation, since most quantized values are equal."""
+FARTHEST: Final = 6.0
+"""Scales to which a deviation counts in this mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """Runs of a history without glitches, [runs].
+def cleaned(values: Matrix) -> tuple[Matrix, float]:
+    """Return the runs of a history with glitches clipped, and the scale of a single run.
 
-    Attributes:
-        runs: clipped by the neighbors on both sides.
-        newest, second: value of the latest run, and of the one before it, if each run were the
-            latest: later neighbors are then unknown.
-        scale: scale from run to run.
+    The later neighbors of the latest runs are unknown: these stay near the runs before them.
     """
-
-    runs: Matrix
-    newest: Matrix
-    second: Matrix
-    scale: Matrix
-
-
-def cleaned(values: Matrix) -> Cleaned:
-    """Return the runs of a history with glitches clipped; each scale uses only earlier runs."""
-    windows = np.lib.stride_tricks.sliding_window_view
     half = AROUND // 2
-    middle = median(windows(np.pad(values, half, mode="edge"), AROUND))
-    away, counts = trailing(np.abs(values - middle), SCALE_RUNS)
-    scale = steady_scale(away, counts, factor=MAD_TO_SIGMA * NARROWER, cut=6)
-    scale = np.maximum(scale, TINY)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, half, mode="edge"), AROUND)
+    middle = median(windows)
+    away = np.abs(values - middle)
+    scale = max(TINY, MAD_TO_SIGMA * NARROWER * float(np.median(away)))
+    scale = max(scale, STEADY * MEAN_TO_SIGMA * float(np.minimum(away, FARTHEST * scale).mean()))
     runs = np.clip(values, middle - OUTSIDE * scale, middle + OUTSIDE * scale)
-    back = [np.concatenate([np.repeat(values[:1], lag), values])[: len(values)] for lag in range(5)]
-    newest = _within(back[0], back[1:4], scale)
-    second = _within(back[1], [back[0], *back[2:5]], scale)
-    return Cleaned(runs, newest, second, scale)
-
-
-def _within(values: Matrix, others: list[Matrix], scale: Matrix) -> Matrix:
-    low, high = np.min(others, axis=0) - scale, np.max(others, axis=0) + scale
-    clipped: Matrix = np.clip(values, low, high)
-    return clipped
+    for place in range(len(values) - half, len(values)):
+        others = np.delete(values[place - half : place + half + 1], half)
+        runs[place] = np.clip(values[place], others.min() - scale, others.max() + scale)
+    return runs, scale

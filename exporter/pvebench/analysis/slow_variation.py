@@ -13,7 +13,7 @@ from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import CaseStep
-from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
+from pvebench.analysis.levels import MAD_TO_SIGMA, TINY, crossing
 
 BLOCK: Final = 10
 """Runs per block; its median hardly varies from run to run."""
@@ -27,13 +27,16 @@ CLEARLY: Final = 1.5
 """Variance of the blocks ÷ that of independent runs, below which nothing wanders."""
 LASTING: Final = 20
 """Minimum runs on each side of a step that separates them, whatever varies elsewhere …"""
-NEAR: Final = 60
-"""… their maximum …"""
-CROSSING: Final = 0.35
-"""… share of the step from which a run is not at its own level …"""
-FEW: Final = 0.1
+FEW: Final = 0.15
 """… and maximum share of such runs on either side."""
-OUTGROWS: Final = 3.5
+FLICKERS: Final = 6
+OFTEN: Final = 0.2
+"""Minimum number of stays of up to a block, and of their share, that make levels a variation."""
+MANY: Final = 0.24
+"""Share of such runs from which a step is hardly one …"""
+UNCLEAR: Final = 2.0
+"""… and the factor of its minimum size then."""
+OUTGROWS: Final = 4.0
 """Minimum size of a step in standard deviations of the variation between the steps."""
 
 
@@ -91,14 +94,17 @@ def without_variation(
         steps: in order.
         places: first run after each step.
     """
+    stays = [end - begin for begin, end in pairwise([0, *places])]
+    short = sum(stay <= BLOCK for stay in stays)
+    flickers = short >= FLICKERS and short > OFTEN * len(stays)
     kept = list(zip(steps, places, strict=True))
     while kept:
         borders = [0, *(place for _, place in kept), len(logs)]
-        least = OUTGROWS * slow_variation(logs, borders[1:-1])
+        least = OUTGROWS * slow_variation(logs, [] if flickers else borders[1:-1])
         small = [
             (step, place)
             for (step, place), begin, end in zip(kept, borders, borders[2:], strict=False)
-            if abs(step.effect) < least and not _separated(logs, begin, place, end)
+            if abs(step.effect) < _least(logs, (begin, place, end), least)
         ]
         if not small:
             break
@@ -106,16 +112,10 @@ def without_variation(
     return [step for step, _ in kept]
 
 
-def _separated(logs: Matrix, begin: int, place: int, end: int) -> bool:
-    """Return whether nearly all runs around a step are at the level of their own side."""
-    lasts = min(place - begin, end - place) >= LASTING
-    return lasts and max(crossing(logs, begin, place, end)) <= FEW
-
-
-def crossing(logs: Matrix, begin: int, place: int, end: int) -> tuple[float, float]:
-    """Return the share of the runs before and after a step that are not at their own level."""
-    before, after = logs[max(begin, place - NEAR) : place], logs[place : min(end, place + NEAR)]
-    effect = float(np.median(after) - np.median(before))
-    across = (before - np.median(before)) * effect, (np.median(after) - after) * effect
-    early, late = (float(np.mean(side > CROSSING * effect**2)) for side in across)
-    return early, late
+def _least(logs: Matrix, borders: tuple[int, int, int], least: float) -> float:
+    """Return the minimum size of a step, by how many runs around it are at their own level."""
+    begin, place, end = borders
+    share = max(crossing(logs, *borders))
+    if share <= FEW and min(place - begin, end - place) >= LASTING:
+        return 0.0
+    return UNCLEAR * least if share > MANY else least

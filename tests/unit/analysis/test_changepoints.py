@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pvebench.analysis import changepoints, window_scan
+from pvebench.analysis import changepoints
 from pvebench.analysis.change import NearbyEvent, candidates, gaps
-from pvebench.analysis.changepoints import LevelScan
+from pvebench.analysis.changepoints import scan
 from pvebench.analysis.gradual_change import slow_trend
 
 
@@ -29,31 +28,31 @@ def stepped(at: int, ratio: float, runs: int = 120, seed: int = 1) -> list[float
 
 
 def steps_of(values: list[float]) -> list[int]:
-    return [step.index for step in LevelScan(values).detect().steps]
+    return [step.index for step in scan(values).steps]
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 1.1])
 def test_a_step_is_found_once_where_it_was(ratio: float) -> None:
-    (found,) = LevelScan(stepped(80, ratio)).detect().steps
+    (found,) = scan(stepped(80, ratio)).steps
     assert abs(found.index - 80) <= 2
-    assert 85 <= found.seen <= 95
+    assert [bool(scan(stepped(80, ratio)[:runs]).steps) for runs in (80, 95)] == [False, True]
     assert found.effect == pytest.approx(math.log(ratio), abs=0.03)
 
 
-def test_a_block_that_is_passed_over_would_not_have_counted(
+def test_a_place_that_is_passed_over_would_not_have_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     histories = [stepped(60 + seed, 1 - seed / 200, runs=160, seed=seed) for seed in range(20)]
-    found = [LevelScan(values).detect() for values in histories]
-    monkeypatch.setattr(window_scan, "WORTH", 0.0)
-    assert [LevelScan(values).detect() for values in histories] == found
+    found = [scan(values) for values in histories]
+    monkeypatch.setattr(changepoints, "WORTH", 0.0)
+    assert [scan(values).steps for values in histories] == [one.steps for one in found]
     assert 5 < sum(bool(one.steps) for one in found) < 20
     assert any(one.doubt for one in found)
 
 
 def test_a_bad_day_of_five_runs_is_a_doubt_and_no_step() -> None:
     values = stepped(80, 0.7)
-    scanned = LevelScan(values[:85]).detect()
+    scanned = scan(values[:85])
     assert (scanned.steps, scanned.doubt is not None) == ((), True)
     values[85:] = noise(35, seed=9)
     assert steps_of(values) == []
@@ -64,7 +63,7 @@ def test_single_glitches_are_no_changes() -> None:
         values = noise(100, seed)
         values[60] += math.log(0.5)
         values[80] += math.log(2.0)
-        assert LevelScan(values).detect().steps == ()
+        assert scan(values).steps == ()
 
 
 def test_a_step_among_the_first_runs_is_found_when_there_are_more() -> None:
@@ -77,7 +76,7 @@ def test_a_step_among_the_first_runs_is_found_when_there_are_more() -> None:
 def test_the_way_back_is_a_step_too_and_its_return_another_one() -> None:
     values = stepped(60, 0.8, runs=190)
     values[95:130] = noise(35, seed=9)
-    found = LevelScan(values).detect().steps
+    found = scan(values).steps
     assert [round(step.index, -1) for step in found] == [60, 100, 130]
 
 
@@ -86,9 +85,9 @@ def test_the_way_back_from_a_restless_stretch_is_seen() -> None:
     loads = [-0.15, -0.26, -0.17, -0.2, -0.2, -0.22, -0.19, -0.11, -0.2, -0.18, 0.0, 0.02, 0.02]
     loads += [-0.42, -0.4, -0.4, -0.44, -0.43, -0.38, -0.42, -0.37, -0.38, -0.42, -0.5]
     values = [*noise(73, sigma=0.03), *loads, *noise(60, seed=9, sigma=0.03)]
-    first, back = LevelScan(values).detect().steps
+    first, back = scan(values).steps
     assert (first.index, back.index) == (73, 73 + len(loads))
-    assert back.seen < back.index + 16
+    assert len(scan(values[: back.index + 16]).steps) == 2
     assert first.effect + back.effect == pytest.approx(0.0, abs=0.05)
 
 
@@ -109,34 +108,21 @@ def restless(runs: int) -> tuple[list[float], list[float]]:
     return values, times
 
 
-@pytest.mark.parametrize("apart", [1, 37, 400])
-def test_run_by_run_the_steps_are_those_found_from_nothing(apart: int) -> None:
-    values, times = (part[: 300 * min(apart, 5)] for part in restless(1500))
-    found, seen = LevelScan(values[:1], times[:1]).detect(), 1
-    for runs in [*range(2, len(values), apart), len(values)]:
-        found = LevelScan(values[:runs], times[:runs]).detect(found.steps, seen)
-        seen = runs
-    whole = LevelScan(values, times).detect()
-    assert (len(found.steps), found.doubt) == (len(whole.steps), whole.doubt)
-    assert len(found.steps) > (0 if apart == 1 else 3)
-    for one, other in zip(found.steps, whole.steps, strict=True):
-        assert astuple(one) == pytest.approx(astuple(other), rel=1e-6)
-
-
-def test_many_steps_do_not_make_a_history_be_gone_through_once_for_each(
+def test_many_steps_do_not_make_each_border_be_tested_once_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looked_at = list[int]()
+    tested = list[int]()
 
-    def cleaned(values: Any) -> Any:
-        looked_at.append(len(values))
-        return real(values)
+    def border(levels: Any, *around: int) -> Any:
+        tested.append(1)
+        return real(levels, *around)
 
-    real = changepoints.cleaned
-    monkeypatch.setattr(changepoints, "cleaned", cleaned)
+    real = changepoints._Levels._border
+    monkeypatch.setattr(changepoints._Levels, "_border", border)
     values, times = restless(12_000)
-    assert len(LevelScan(np.array(values), times).detect().steps) > 30
-    assert sum(looked_at) < 12 * len(values)
+    steps = scan(np.array(values), times).steps
+    assert len(steps) > 30
+    assert sum(tested) < 60 * len(steps)
 
 
 def test_a_creeping_loss_is_a_trend_and_noise_is_none() -> None:

@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from pvebench.analysis import noise_patterns
-from pvebench.analysis.changepoints import LevelScan
+from pvebench.analysis.changepoints import scan
 
 
 def test_hours_of_the_day_are_no_levels() -> None:
@@ -20,8 +20,8 @@ def test_hours_of_the_day_are_no_levels() -> None:
     ]
     at = 24 * 20 + 3
     slower = [value + (math.log(0.8) if run >= at else 0.0) for run, value in enumerate(values)]
-    assert not [one for one in LevelScan(values, times).detect().steps if one.index > 72]
-    (found,) = [one for one in LevelScan(slower, times).detect().steps if one.index > 72]
+    assert not [one for one in scan(values, times).steps if one.index > 72]
+    (found,) = [one for one in scan(slower, times).steps if one.index > 72]
     assert abs(found.index - at) <= 3
 
 
