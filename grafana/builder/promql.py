@@ -25,9 +25,9 @@ RECENT: Final = f"last_over_time({ANSWERS}[3m])"
 HELD: Final = "$held"
 MORE_IS_BETTER: Final = "|".join(one.name for one in JUDGED.values() if one.more_is_better)
 """Metrics whose change is after / before - 1; of all others it is 1 - after / before."""
-LARGE_BLOCKS: Final = "65536|[1-9][0-9]{5,}"
-SMALL_BLOCKS: Final = "[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}"
-"""Sizes in bytes whose rate is shown in bytes, and in operations."""
+LARGE_BLOCKS: Final = "|6553[6-9]|655[4-9].|65[6-9]..|6[6-9]...|[7-9]....|.{6,}"
+SMALL_BLOCKS: Final = ".{1,4}|[1-5]....|6[0-4]...|65[0-4]..|655[0-2].|6553[0-5]"
+"""Sizes in bytes whose rate is shown in bytes, and in operations, as by `main_metric`."""
 MAX_SERIES: Final = 10
 """Maximum number of lines in a chart of cases."""
 FACTOR_CODE: Final = 1_000_000

@@ -8,13 +8,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pvebench.metrics.state_metrics import CATALOG
+from pvebench.model.definition import Definition
 from pvebench.model.run import LATENCY_BOUNDS
+from pvebench.store.live_results import main_metric
 from testing.boards import (
     GRAYS,
     STANDS_IN,
@@ -28,6 +31,7 @@ from testing.boards import (
 from testing.monitored_demo import monitored
 from testing.packs import ROOT
 from testing.prometheus import Prometheus
+from testing.stored_runs import FIRST
 
 SAFE_PANELS = {"text", "table", "timeseries", "stat", "row", "state-timeline", "heatmap"}
 SAFE_TRANSFORMATIONS = {
@@ -719,6 +723,19 @@ def test_every_other_dashboard_asks_the_data_source_that_is_chosen() -> None:
         for panel in panels(board):
             for target in panel.get("targets", []):
                 assert target["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("size", [None, 512, 4096, 65000, 65535, 65536, 70000, 131072, 1 << 20])
+def test_boards_show_the_rate_that_is_the_main_metric_of_a_block_size(size: int | None) -> None:
+    definition = Definition.of(FIRST)
+    parameters = {key: value for key, value in definition.parameters.items() if key != "bs"}
+    sized = replace(definition, parameters=parameters | ({"bs": size} if size else {}))
+    text = (ROOT / "grafana/dashboards/overview.json").read_text("utf-8")
+    patterns = set(re.findall(r'block_size_bytes=~\\"([^"]*\[[^"\\]*)', text))
+    large = {pattern for pattern in patterns if re.fullmatch(pattern, str(1 << 20))}
+    matching = {pattern for pattern in patterns if re.fullmatch(pattern, str(size or ""))}
+    assert len(large) == len(patterns - large) == 1
+    assert matching == (large if main_metric(sized) == "bandwidth" else patterns - large)
 
 
 def test_the_committed_dashboards_are_what_their_source_builds() -> None:

@@ -19,7 +19,7 @@ from pvebench.metrics import state_metrics
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.figure import Metric
 from pvebench.model.units import DAY
-from pvebench.store.live_results import View
+from pvebench.store.live_results import View, main_metric
 from pvebench.store.records import CaseRecord
 
 # --- Samples as lines of text, which are equal in the plain format and in OpenMetrics.
@@ -152,8 +152,6 @@ def shown(snapshot: Snapshot) -> list[CaseRecord]:
 # --- wall slots: cases from the settings, or the first four kinds of access ---
 
 SLOTS: Final = 4
-LARGE_BLOCK: Final = 65536
-"""Block size in bytes from which throughput is shown in bytes per second."""
 KINDS: Final = ("randread", "randwrite", "read", "write")
 """Order of the slots if the settings define none."""
 
@@ -164,13 +162,12 @@ _DEFAULT: Final = {"bus": "scsi", "format": "raw", "cache": "none"}
 def collect_wall(snapshot: Snapshot, families: Families) -> None:
     """Add the cases of the wall dashboard's slots."""
     for slot, (title, case, direction) in sorted(_selected(snapshot).items()):
-        large = int(case.parameters.get("bs", 0)) >= LARGE_BLOCK
         labels = {
             **case.labels,
             "slot": str(slot),
             "direction": direction,
             "title": title or workload_text(case),
-            "figure": "bandwidth" if large else "iops",
+            "figure": main_metric(case),
         }
         families.add(state_metrics.WALL_SLOT, labels, 1)
 

@@ -32,8 +32,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAIN_METRICS: Final[dict[str, Unit]] = {"iops": Unit.IOPS, "bandwidth": Unit.BYTES_PER_SECOND}
-BANDWIDTH_FROM_BYTES: Final = 128 * KIB
-"""Block size from which on the main metric is the bandwidth."""
+BANDWIDTH_FROM_BYTES: Final = 64 * KIB
+"""Block size from which on the main metric is the bandwidth, on boards too."""
 TREND_RUNS: Final = 30
 
 
