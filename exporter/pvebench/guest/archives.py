@@ -157,7 +157,7 @@ def make_iso(root: Path, kernel: Path, initramfs: Path, work: Path, target: Path
     options = "-quiet -V PVEBENCH -R -uid 0 -gid 0 -b isolinux/isolinux.bin -c isolinux/boot.cat"
     options += " -no-emul-boot -boot-load-size 4 -boot-info-table"
     command = ["xorriso", "-as", "mkisofs", *options.split(), "-o", str(target), str(tree)]
-    environment = {**os.environ, "SOURCE_DATEEPOCH": str(EPOCH)}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise GuestImageError(f"xorriso failed: {done.stderr.strip()}")
