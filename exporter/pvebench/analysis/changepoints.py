@@ -34,7 +34,7 @@ PENALTY: Final = 2.7
 """Cost of a border, in variances × the logarithm of the number of runs."""
 WIDTHS: Final = (3, 6, 10, 16, 28, 48)
 """Runs of the windows that are compared."""
-WORTH: Final = 3.0
+WORTH: Final = 4.0
 """Minimum difference of two windows in standard errors."""
 APART: Final = 3
 """Maximum runs within which only the largest difference counts."""
