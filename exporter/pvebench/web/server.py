@@ -209,8 +209,10 @@ def add_reload(app: Starlette, ask: Callable[[], None]) -> None:
 # --- The listening socket: opened here or passed by systemd, and the process that has a port.
 
 OPTION: Final = "--web.listen-address"
-MAX_QUEUED: Final = 1024
-"""Connections in the listen queue; beyond it, clients repeat their attempt after a second."""
+MAX_QUEUED: Final = 64
+"""Connections in the listen queue; beyond it, clients repeat their attempt after a second.
+
+asyncio accepts as many at once, before it can close any. Each takes a file descriptor."""
 _FIRST_PASSED: Final = 3  # SD_LISTEN_FDS_START
 _LISTENING: Final = "0A"
 
@@ -299,7 +301,8 @@ class WebServer:
             RequestFilter(app, rules),
             http=partial(BoundedProtocol, rules),  # type: ignore[arg-type] # called like the class
             callback_notify=self._count,
-            timeout_notify=0,
+            timeout_notify=-(2**40),  # every time, even after the wall clock was set back
+            backlog=MAX_QUEUED,
             ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES,
             log_config=None,

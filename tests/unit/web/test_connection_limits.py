@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -20,7 +21,7 @@ from starlette.routing import Route
 
 from pvebench.web.connection_limits import MAX_CONNECTIONS, RESERVED_CONNECTIONS
 from pvebench.web.request_filter import Access
-from pvebench.web.server import WebServer, listen
+from pvebench.web.server import MAX_QUEUED, WebServer, listen
 from testing.certificates import make_certificate
 from testing.connections import gone, hello
 from testing.prometheus import free_port
@@ -39,13 +40,19 @@ def large(_: object) -> PlainTextResponse:
     return PlainTextResponse("x" * 1_000_000)
 
 
-released = threading.Event()
-"""Ends all responses of `endless`."""
+released, entered = threading.Event(), threading.Event()
+"""The first ends all responses of `endless` and `busy`; the second is set in `busy`."""
 
 
 async def endless(_: object) -> PlainTextResponse:
     while not released.is_set():  # noqa: ASYNC110 # set by another thread
         await asyncio.sleep(0.05)
+    return PlainTextResponse("done")
+
+
+async def busy(_: object) -> PlainTextResponse:
+    entered.set()
+    released.wait()
     return PlainTextResponse("done")
 
 
@@ -75,6 +82,7 @@ class Served:
         routes = [
             Route("/metrics", hello),
             Route("/endless", endless),
+            Route("/busy", busy),
             Route("/large", large, methods=["GET", "POST"]),
         ]
         self.web = WebServer(Starlette(routes=routes), listener, access)
@@ -186,6 +194,31 @@ def test_a_scrape_has_a_place_while_other_clients_are_closed_for_lack_of_one(
             time.sleep(0.01)
         monkeypatch.setattr(Access, "is_scraper", lambda *_: True)
         assert site.scrape() < 10 * SCRAPE_SECONDS
+
+
+def test_a_burst_while_the_server_computes_takes_few_file_descriptors(tmp_path: Path) -> None:
+    site = Served(tmp_path, tls=False)
+    released.clear()
+    with site.web, contextlib.ExitStack() as stack:
+        stack.callback(released.set)
+        first = stack.enter_context(socket.create_connection(site.address, timeout=30))
+        first.sendall(REQUEST.replace(b"/large", b"/busy"))
+        assert entered.wait(30)
+        clients = [stack.enter_context(socket.socket()) for _ in range(6 * MAX_QUEUED)]
+        for client in clients:
+            client.setblocking(False)
+            client.connect_ex(site.address)
+        assert len(select.select([], clients, [], 0)[1]) <= 2 * MAX_QUEUED
+        released.set()
+        site.scrape()
+
+
+def test_the_pulse_of_the_watchdog_does_not_stop_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    web = Served(tmp_path, tls=False).web
+    for _ in range(2):
+        asyncio.run(web._server.on_tick(0))
+        web._server.last_notified += 3600
+    assert web.turns == 2
 
 
 def test_loopback_and_scrape_addresses_are_scrapers() -> None:
