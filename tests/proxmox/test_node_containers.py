@@ -691,6 +691,17 @@ def test_check_sweep_and_undo_know_containers_as_an_admin_uses_them(
     store.close()
 
 
+def test_check_reports_storages_of_containers_that_the_server_does_not_list(
+    site: Site, node: ContainerNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = instance(site, node, tmp_path)
+    site.faults.add("status", "GET", "/nodes/pve1/storage", times=99, text="no quorum")
+    run_cli(["check", "--config", str(config)])
+    findings = capsys.readouterr().out
+    for name in ("server", "VM IDs", "containers", "ssh pct"):
+        assert f" {name}" in findings, findings
+
+
 def test_a_node_with_an_older_program_keeps_no_one_from_sweeping(
     site: Site, node: ContainerNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

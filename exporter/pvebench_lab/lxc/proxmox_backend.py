@@ -23,7 +23,7 @@ from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.node_backends import NodeBackend, NodeBackendKind
 from pvebench.drivers.proxmox.node.node_ssh import INSTALL, PROGRAM, NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
-from pvebench.drivers.proxmox.setup.checks import content_refused, storage_rows, why_off
+from pvebench.drivers.proxmox.setup.checks import content_refused, guarded, storage_rows, why_off
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.errors import (
     DriverError,
@@ -358,7 +358,7 @@ def _check(
     cases = [case for case in cases if case.scenario.disk.in_container]
     if not cases:
         return
-    yield from _check_storages(api, cluster, cases)
+    yield from guarded("containers", lambda: _check_storages(api, cluster, cases))
     try:
         if node is not None and (reason := why_no_containers(node)):
             yield "ssh containers", True, reason

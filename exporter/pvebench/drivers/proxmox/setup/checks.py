@@ -113,18 +113,18 @@ def inspect(
         yield "server", False, str(error)
         return  # no other check is possible
     yield _server(version, major)
-    yield from _guarded("rights", lambda: _rights(api, place, version[0], needs))
-    yield from _guarded("node", lambda: _node(api, place.node))
-    yield from _guarded("pool", lambda: _pool(api, place.pool))
-    yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
+    yield from guarded("rights", lambda: _rights(api, place, version[0], needs))
+    yield from guarded("node", lambda: _node(api, place.node))
+    yield from guarded("pool", lambda: _pool(api, place.pool))
+    yield from guarded("storages", lambda: _storages(api, place, storages, needs))
     if needs.operations:
-        yield from _guarded("operations", lambda: _targets(api, place, storages, needs))
-    yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
+        yield from guarded("operations", lambda: _targets(api, place, storages, needs))
+    yield from guarded("image storage", lambda: _image_storage(api, place, iso_storage))
     for vmid in needs.templates:
-        yield from _guarded(f"template {vmid}", partial(_template, api, place, vmid))
-    yield from _guarded("VM IDs", lambda: _numbers(api, place, needs.vmids))
+        yield from guarded(f"template {vmid}", partial(_template, api, place, vmid))
+    yield from guarded("VM IDs", lambda: _numbers(api, place, needs.vmids))
     if needs.memory:
-        yield from _guarded("memory", lambda: _memory(api, place.node, needs.memory))
+        yield from guarded("memory", lambda: _memory(api, place.node, needs.memory))
 
 
 def _server(version: tuple[int, ...], major: int) -> Finding:
@@ -137,7 +137,8 @@ def _server(version: tuple[int, ...], major: int) -> Finding:
     return "server", version[0] == major, text
 
 
-def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield the findings of `look`; an error of the server or a setting is one too."""
     try:
         yield from look()
     except PvebenchError as error:
