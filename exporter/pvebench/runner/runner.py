@@ -21,11 +21,12 @@ from pvebench.errors import (
     ToolStuck,
 )
 from pvebench.log import log
+from pvebench.model.disk import Bus
 from pvebench.model.environment import Environment
 from pvebench.model.figures import BOOT_TIME, FAULT_TIME
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample
-from pvebench.model.scenario import Machine
+from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
@@ -44,6 +45,8 @@ from pvebench.runner.steady import settle, slopes
 from pvebench.runner.window import Window, condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed
 
+Boot = tuple[Machine | None, Bus | None]
+"""VM of a case (None: it has none), and the bus of a disk that is attached at power-on."""
 Report = Callable[[Case, Phase, float], None]
 """Called with a case, the phase that it enters and its expected seconds; 0: unknown."""
 
@@ -118,8 +121,8 @@ class Runner:
         self._setup = Setup(site)
         self._companions = Companions(site)
         self._cycle = ""
-        self._unbooted: dict[Machine, str] = {}
-        """Guests that did not boot in this cycle, and the errors: each attempt takes minutes."""
+        self._boots: dict[Boot, str] = {}
+        """Boots of this cycle, and the error if it failed at first: each attempt takes minutes."""
         self._counted: tuple[Attachment | None, int] = None, 0
         """An attachment, and the bytes written to it by runs that have ended."""
 
@@ -130,8 +133,9 @@ class Runner:
             Interrupted: a stop was requested; the case has no run then.
         """
         if cycle != self._cycle:
-            self._cycle, self._unbooted = cycle, {}
-        if why := self._unbooted.get(case.scenario.machine):
+            self._cycle, self._boots = cycle, {}
+        boot = _boot_of(case.scenario)
+        if why := self._boots.get(boot) or self._boots.get((boot[0], None)):
             reason = f"not run: its guest did not boot in this cycle: {why}"
             return self.skip(case, cycle=cycle, reason=reason)
         begun = self._site.clock.monotonic()
@@ -192,7 +196,7 @@ class Runner:
             run.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
             run.retryable = error.retryable
             if isinstance(error, NeverBooted):
-                self._unbooted[run.case.scenario.machine] = error.reason
+                self._boots.setdefault(_boot_of(run.case.scenario), error.reason)
             run.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError) and not skipped:
                 self._setup.mark_unverified()
@@ -256,6 +260,7 @@ class Runner:
         ready = self._setup.ready(
             case.scenario, report, run.evidence, fresh=tool.fresh_boot, first=first
         )
+        self._boots.setdefault(_boot_of(case.scenario), "")
         team = self._companions.gather(case, report)
         report(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
@@ -366,6 +371,11 @@ class Runner:
         run.add(plausibility.samples)
         if plausibility.implausibilities:
             run.demote(Outcome.IMPLAUSIBLE, plausibility.reason)
+
+
+def _boot_of(scenario: Scenario) -> Boot:
+    disk = scenario.disk
+    return scenario.machine if disk.in_vm else None, disk.bus if disk.cold else None
 
 
 def _error_evidence(error: PvebenchError) -> dict[str, str]:

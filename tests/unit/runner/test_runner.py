@@ -12,7 +12,7 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.errors import GuestTimeout, NeverBooted, SwitchFailed
-from pvebench.model.disk import Cache
+from pvebench.model.disk import Bus, Cache
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import StorageFunctions, Traffic
 from pvebench.model.run import Outcome, Run
@@ -200,6 +200,36 @@ def test_a_guest_that_never_boots_is_awaited_once_per_cycle(
     assert runs[1].reason == "not run: its guest did not boot in this cycle: no response"
     assert not any(run.retryable for run in runs)
     assert len(boots) == 3
+
+
+def test_a_failed_boot_skips_neither_other_boots_nor_a_guest_that_has_booted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = bench(tmp_path, SMALL)
+    plugged, other, *_ = here.cases
+    scenario = plugged.scenario
+    cold, host = (
+        replace(plugged, scenario=replace(scenario, disk=replace(scenario.disk, bus=bus)))
+        for bus in (Bus.SATA, Bus.HOST)
+    )
+    boot, failing = here.world.boot, {Bus.SATA, None}
+
+    def tried(machine: Machine, at_start: Plug | None = None) -> Guest:
+        if (at_start and at_start.disk.bus) in failing:
+            raise NeverBooted("no response")
+        return boot(machine, at_start)
+
+    monkeypatch.setattr(here.world, "boot", tried)
+    failed, skipped = Outcome.FAILED, Outcome.SKIPPED
+    # Without the disk it fails too, so it is not booted again; a case without a VM runs.
+    assert [here.run(case).outcome for case in (plugged, cold)] == [failed, skipped]
+    assert here.run(host).outcome is not skipped
+    here.runner.run(cold, cycle="next", conduct=Conduct())
+    failing.remove(None)
+    assert [here.run(case).outcome for case in (cold, cold)] == [failed, skipped]
+    assert here.run(plugged).outcome is Outcome.OK
+    failing.add(None)
+    assert [here.run(case).outcome for case in (plugged, other)] == [failed, failed]
 
 
 def broken(*_: object, **__: object) -> None:
