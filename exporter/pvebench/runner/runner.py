@@ -45,8 +45,8 @@ from pvebench.runner.steady import settle, slopes
 from pvebench.runner.window import Window, condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed
 
-Boot = tuple[Machine | None, Bus | None]
-"""VM of a case (None: it has none), and the bus of a disk that is attached at power-on."""
+Boot = tuple[Machine, Bus | None]
+"""VM, which also boots for cases without one, and the bus of a disk that it starts with."""
 Report = Callable[[Case, Phase, float], None]
 """Called with a case, the phase that it enters and its expected seconds; 0: unknown."""
 
@@ -135,7 +135,7 @@ class Runner:
         if cycle != self._cycle:
             self._cycle, self._boots = cycle, {}
         boot = _boot_of(case.scenario)
-        if why := self._boots.get(boot) or self._boots.get((boot[0], None)):
+        if why := self._boots.get(boot) or self._boots.get((case.scenario.machine, None)):
             reason = f"not run: its guest did not boot in this cycle: {why}"
             return self.skip(case, cycle=cycle, reason=reason)
         begun = self._site.clock.monotonic()
@@ -375,7 +375,7 @@ class Runner:
 
 def _boot_of(scenario: Scenario) -> Boot:
     disk = scenario.disk
-    return scenario.machine if disk.in_vm else None, disk.bus if disk.cold else None
+    return scenario.machine, disk.bus if disk.cold and disk.in_vm else None
 
 
 def _error_evidence(error: PvebenchError) -> dict[str, str]:
