@@ -107,6 +107,14 @@ def host_and_port(address: str) -> tuple[str, str]:
     return host, port
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine: IPv6 with or without its brackets."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _is_host(host: str) -> bool:
     """Return whether a socket may listen there: an address, IPv6 in brackets, or a name."""
     if re.fullmatch(r"[0-9.]+|\[.*\]", host):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from pydantic import TypeAdapter
 
-from pvebench.fields import Listen
+from pvebench.config.settings import FleetSettings
+from pvebench.fields import Listen, is_loopback
+from pvebench.web.tls_and_users import exposure
 
 
 @pytest.mark.parametrize(
@@ -19,3 +23,20 @@ def test_a_host_on_which_no_socket_can_listen_is_refused(host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost", "Node1.example.org", "[::1]", "[::]", "10.0.0.1"])
 def test_addresses_and_names_of_hosts_are_listen_addresses(host: str) -> None:
     assert TypeAdapter(Listen).validate_python(f"{host}:10620") == f"{host}:10620"
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        *((host, True) for host in ("localhost", "127.0.0.1", "127.0.0.2", "[::1]")),
+        *(
+            (host, False) for host in ("10.0.0.1", "127.example.org", "[::]", "0.0.0.0")
+        ),  # read, not bound
+    ],
+)
+def test_only_loopback_is_this_machine_for_all_that_ask(host: str, *, here: bool) -> None:
+    assert is_loopback(host) is here
+    assert (exposure(f"{host}:10620", None) == "") is here
+    hub = {"url": f"http://{host}", "token_file": "/token"}
+    with nullcontext() if here else pytest.raises(ValueError, match="plain http"):
+        FleetSettings.model_validate(hub)

@@ -15,7 +15,7 @@ import click
 from pvebench.cli.options import PATH, output_option, writing
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import host_and_port
+from pvebench.fields import host_and_port, is_loopback
 from pvebench.files import read_secret
 from pvebench.provision.grafana import Grafana, choose_source, shipped_dashboards, to_import_format
 from pvebench.provision.grafana import push as push_dashboards
@@ -23,8 +23,6 @@ from pvebench.provision.scrape import Targets, included, prometheus_files, scrap
 from pvebench.web.tls_and_users import scheme_of
 
 # --- `pvebench grafana push`: dashboards in an existing Grafana.
-
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @click.group()
@@ -57,7 +55,7 @@ def push(
     It changes only dashboards that it pushed itself.
     """
     api = Grafana(url, _token(token_file), ca_file)
-    if urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
+    if urlsplit(url).scheme == "http" and not is_loopback(urlsplit(url).hostname or ""):
         click.echo("the token is sent unencrypted; use an https URL", err=True)
     source = choose_source(api, datasource)
     click.echo(f"data source {source.name!r} ({source.uid})")
@@ -140,7 +138,7 @@ def _address(listen: str) -> str:
     host, port = host_and_port(listen)
     if host in _WILDCARD:
         return f"{socket.gethostname()}:{port}"
-    if host.strip("[]") in LOOPBACK:
+    if is_loopback(host):
         click.echo(
             f"pvebench listens on {listen}, reachable from this machine only; to scrape it from "
             "another machine, set `listen` in the settings",

@@ -46,6 +46,7 @@ from pvebench.fields import (
     WebAddress,
     WeeklyMoment,
     Zone,
+    is_loopback,
     require_known,
     require_once,
     resolve_paths,
@@ -119,7 +120,7 @@ class FleetSettings(Strict):
     @classmethod
     def _encrypted(cls, url: str) -> str:
         parts = urlsplit(url)
-        if parts.scheme == "http" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise ValueError("plain http would show the token to the network: use https")
         return url
 

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictI
 
 from pvebench.config.document import Document, read_document, validate
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import FilePath, OneOf, Strict, host_and_port
+from pvebench.fields import FilePath, OneOf, Strict, host_and_port, is_loopback
 from pvebench.files import check_secret, read_text
 
 # --- TLS context of the server.
@@ -290,8 +290,7 @@ def scheme_of(file: Path | None) -> str:
 
 def exposure(listen: str, file: Path | None) -> str:
     """Return a warning if a network can read what is served; empty: none. Raises ConfigError."""
-    host = host_and_port(listen)[0]
-    if host.startswith("127.") or host in ("localhost", "[::1]"):
+    if is_loopback(host_and_port(listen)[0]):
         return ""
     config = WebConfig() if file is None else load_web_config(file)
     verified = config.tls is not None and config.tls.verify_mode is ssl.CERT_REQUIRED
