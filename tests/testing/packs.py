@@ -13,8 +13,11 @@ import pytest
 from pvebench.config import Pack, load_pack
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import ConfigError
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Run
+from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.status import Phase
+from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Workload
 from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads import TOOLS
@@ -78,3 +81,18 @@ class Recorder:
 
     def __call__(self, case: Case, phase: Phase, seconds: float) -> None:
         self.phases.append((case.slug, phase))
+
+
+def a_case(rw: str = "randread", cache: Cache = Cache.NONE, **options: object) -> Case:
+    """Return a case of fio on a volume of 1 GiB."""
+    scenario = Scenario(
+        node="lab",
+        storage="local",
+        volume_bytes=GIB,
+        disk=Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=cache),
+        machine=Machine(memory_bytes=GIB, cpus=1),
+    )
+    workload = tool_workload(
+        "fio", {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
+    )
+    return Case(scenario=scenario, workload=workload)

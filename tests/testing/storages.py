@@ -19,8 +19,8 @@ def storage_context(
     return StorageContext(name=name, owner=owner, settings=settings)
 
 
-def host_row(size: int, node: str = "lab", storage: str = "local") -> Scenario:
-    """Return a scenario of the host on a volume of `size` bytes."""
-    disk = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
+def host_row(size: int, node: str = "lab", storage: str = "local", **options: Any) -> Scenario:
+    """Return a scenario of the host on a volume of `size` bytes, with these options of its disk."""
+    disk = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE, **options)
     machine = Machine(memory_bytes=MIB, cpus=1)
     return Scenario(node=node, storage=storage, disk=disk, machine=machine, volume_bytes=size)

@@ -6,16 +6,18 @@ in qemu-server 8.4 and 9.2; the values of options are those of the API's formats
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pvebench.advice.audit import audit
 from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, drive_text, read_back
 from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, ScsiHw
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment
 from pvebench.runner.measure import mismatch
+from testing.storages import host_row
 
 STORAGES = {
     "thin": {"type": "lvmthin"},
@@ -122,13 +124,7 @@ def test_a_drive_that_pvebench_writes_is_read_back_as_requested(kind: str, cache
     found = read_back(
         "scsi1", text, scsihw=str(ScsiHw.SINGLE), volume_format="raw", storage=storage
     )
-    scenario = Scenario(
-        node="lab",
-        storage="x",
-        disk=disk,
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=MIB,
-    )
+    scenario = replace(host_row(MIB), disk=disk)
     effective = {**found, "size_bytes": str(MIB)}
     unverified = ("aio", "preallocation") if STORAGE_TYPES[kind].network else ("preallocation",)
     attachment = Attachment(device="/dev/sda", effective=effective, unverified=unverified)

@@ -7,31 +7,16 @@ from dataclasses import replace
 import pytest
 
 from pvebench.model.consistency import PlausibilityCheck
-from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.disk import Cache
 from pvebench.model.figures import UNKNOWN, WARM
 from pvebench.model.run import Sample, Unit
-from pvebench.model.scenario import Filesystem, Machine, Scenario
-from pvebench.model.units import GIB
-from pvebench.model.workload import Case, Caveat, Direction
+from pvebench.model.scenario import Filesystem
+from pvebench.model.workload import Caveat, Direction
 from pvebench.runner.plausibility import Circumstances, PlausibilityResult, check_run
-from testing.packs import tool_workload
+from testing.packs import a_case
 
 READ, WRITE, TRIM = Direction.READ, Direction.WRITE, Direction.TRIM
 RATE = 4096e3
-
-
-def a_case(rw: str = "randread", cache: Cache = Cache.NONE, **options: object) -> Case:
-    scenario = Scenario(
-        node="lab",
-        storage="local",
-        volume_bytes=GIB,
-        disk=Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=cache),
-        machine=Machine(memory_bytes=GIB, cpus=1),
-    )
-    workload = tool_workload(
-        "fio", {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
-    )
-    return Case(scenario=scenario, workload=workload)
 
 
 def run(

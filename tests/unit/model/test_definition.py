@@ -11,26 +11,21 @@ import pytest
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import KINDS
 from pvebench.model.definition import Definition
-from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache, PrimaryCache, Sync
+from pvebench.model.disk import Bus, HostCache, PrimaryCache, Sync
 from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.rules import StorageKind, why_not, why_not_run
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Case
 from testing.packs import tool_workload
+from testing.storages import host_row
 
 pytestmark = pytest.mark.lab  # its storages are zfs and lvmthin
 
 
 def scenario(bus: Bus = Bus.HOST, **options: Any) -> Scenario:
-    return Scenario(
-        node="here",
-        storage="zfs",
-        disk=Disk(bus=bus, format=Format.RAW, cache=Cache.NONE, **options),
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=64 * MIB,
-        host_cache=HostCache.ARC,
-    )
+    row = host_row(64 * MIB, "here", "zfs", **options)
+    return replace(row, disk=replace(row.disk, bus=bus), host_cache=HostCache.ARC)
 
 
 @pytest.mark.parametrize("bus", [Bus.HOST, Bus.SCSI])

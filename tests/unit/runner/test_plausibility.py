@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from pvebench.model.consistency import Figures, PlausibilityCheck, contradictions, cpu_out_of_range
-from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.disk import Bus, Cache
 from pvebench.model.run import Sample, Unit
-from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.plausibility import Circumstances, PlausibilityResult, check_run, noise_reason
 from pvebench.workloads.tool import Parsed
-from testing.packs import tool_workload
+from testing.packs import a_case
 
 READ, WRITE = Direction.READ, Direction.WRITE
 
@@ -84,20 +82,6 @@ def test_cpu_beyond_what_there_is_is_doubted(shares: dict[str, float], text: str
 
 def test_cpu_within_what_there_is_is_not_doubted() -> None:
     assert cpu_out_of_range({"user": 0.6, "system": 0.41}) == []
-
-
-def a_case(rw: str = "randread", **options: Any) -> Case:
-    scenario = Scenario(
-        node="lab",
-        storage="local",
-        volume_bytes=GIB,
-        disk=Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE),
-        machine=Machine(memory_bytes=GIB, cpus=1),
-    )
-    workload = tool_workload(
-        "fio", {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
-    )
-    return Case(scenario=scenario, workload=workload)
 
 
 def with_disk(case: Case, **changes: Any) -> Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.store.live_results import LiveResults
 from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, Tuner
 from testing.packs import SMALL, tool_workload, write_pack
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -77,8 +78,7 @@ def test_a_file_has_no_settings_to_change(tmp_path: Path) -> None:
 
 
 def scenario(disk: Disk) -> Scenario:
-    machine = Machine(memory_bytes=MIB, cpus=1)
-    return Scenario(node="lab", storage="local", disk=disk, machine=machine, volume_bytes=16 * MIB)
+    return replace(host_row(16 * MIB), disk=disk)
 
 
 def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Path) -> None:

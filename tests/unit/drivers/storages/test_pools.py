@@ -20,12 +20,12 @@ from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import Storage, pool_options
 from pvebench.errors import NoSpace, VolumeError
-from pvebench.model.disk import Bus, Cache, Compression, Disk, Format, PrimaryCache, Sync
-from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.disk import Compression, PrimaryCache, Sync
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.store.store import Store
 from pvebench_lab.storages import pools
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 
 OWNER: Final = "0123456789abcdef"
 NAME: Final = f"tank/bench/pvebench-test-{OWNER}-zfs.raw"
@@ -106,13 +106,7 @@ def storage(store: Store) -> Storage:
 
 
 def scenario(**options: Any) -> Scenario:
-    return Scenario(
-        node="here",
-        storage="zfs",
-        disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE, **options),
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=64 * MIB,
-    )
+    return host_row(64 * MIB, "here", "zfs", **options)
 
 
 def created(node: Node) -> dict[str, str]:

@@ -21,10 +21,9 @@ from pvebench.drivers.storages import directory, own_files
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Bus, Cache, ChainKind, Disk, Format, Preallocation
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, KIB, MIB
 from pvebench.model.volume import Volume
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 INSTANCE = "0123456789abcdef"
@@ -44,10 +43,7 @@ class Place:
         self.storage = DirectoryStorage(options, self.store.journal)
 
     def create(self, disk: Disk, size: int = 2 * MIB) -> Volume:
-        machine = Machine(memory_bytes=MIB, cpus=1)
-        return self.storage.create(
-            Scenario(node="lab", storage="local", disk=disk, machine=machine, volume_bytes=size)
-        )
+        return self.storage.create(replace(host_row(size), disk=disk))
 
     def chain(self, disk: Disk) -> Volume:
         volume = self.create(disk)

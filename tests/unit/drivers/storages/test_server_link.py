@@ -17,10 +17,8 @@ from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import ConfigError
-from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site, StorageFunctions
 from pvebench.model.run import Outcome, Run
-from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Conduct
 from pvebench.report.html import Subject, report_html
@@ -30,7 +28,7 @@ from pvebench_lab.host.host_disk import HostDisk
 from pvebench_lab.host.host_engine import ThisMachine
 from testing.packs import SMALL, Recorder, tool_workload, write_pack
 from testing.simulations import Simulation, simulate
-from testing.storages import storage_context
+from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
@@ -74,14 +72,7 @@ def measured(tmp_path: Path, link: ServerLink, load: str = "read") -> Run:
         clock=SystemClock(),
         storages=StorageFunctions(networks={"cifs": link}),
     )
-    disk = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
-    scenario = Scenario(
-        node="lab",
-        storage="cifs",
-        disk=disk,
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=16 * MIB,
-    )
+    scenario = host_row(16 * MIB, storage="cifs")
     workload = tool_workload(
         "fio", {"rw": load, "bs": "64k"}, ramp_seconds=0.1, runtime_seconds=1.0
     )
