@@ -9,12 +9,13 @@ from typing import Any
 from pvebench.analysis.change import Change, Move
 from pvebench.model.environment import Environment
 from pvebench.model.figures import JUDGED
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store.changes import KnownChange
 from pvebench.store.store import Store
 from pvebench.verdicts.overall_state import summary
 from testing.packs import quick
+from testing.stored_runs import ended
 
 DAY = 86400.0
 MOVE = Move(
@@ -55,21 +56,12 @@ def known(change: Change, **other: Any) -> KnownChange:
 def measured(case: Case, day: int, *, slower: float = 1.0, upgraded: bool = False) -> Run:
     """One run of a case; the level wobbles by a few per mille, differently for every case."""
     wobble = 1 + 0.004 * ((7 * day + 3 * hash_of(case)) % 11 - 5)
-    finished = START + timedelta(days=day, minutes=hash_of(case) % 600)
+    at = START + timedelta(days=day, minutes=hash_of(case) % 600, seconds=-12)
     samples = [
         Sample("iops", way, 10_000 * wobble / slower, Unit.IOPS) for way in case.workload.directions
     ]
     samples.append(Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"))
-    return Run(
-        uid=f"{case.key}/{day}",
-        case=case,
-        environment=NEW if upgraded else OLD,
-        cycle="c1",
-        started=finished - timedelta(seconds=12),
-        finished=finished,
-        outcome=Outcome.OK,
-        samples=tuple(samples),
-    )
+    return ended(case, at, *samples, uid=f"{case.key}/{day}", environment=NEW if upgraded else OLD)
 
 
 def hash_of(case: Case) -> int:

@@ -28,7 +28,7 @@ from pvebench.metrics.exposition import Page
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment, EnvironmentPeriod
 from pvebench.model.figures import JUDGED
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults, PlannedCase
@@ -36,6 +36,7 @@ from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import QUICK, STORAGES
 from testing.simulated_results import HOUR, case
+from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 Captured = pytest.CaptureFixture[str]
@@ -286,20 +287,10 @@ def run_of(one: Case, at: int, noise: random.Random, loss: float, *, upgraded: b
     started = START + timedelta(hours=at)
     value = 1000 * math.exp(noise.gauss(0, 0.01)) * (1 - loss if upgraded else 1)
     (way, *_) = one.workload.directions
-    return Run(
-        uid=f"{one.key} {at}",
-        case=one,
-        environment=Environment(
-            node=one.scenario.node, facts={"kernel": "6.14" if upgraded else "6.8"}
-        ),
-        cycle="c",
-        started=started,
-        finished=started + timedelta(seconds=12),
-        outcome=Outcome.OK,
-        reason="",
-        samples=(Sample("iops", way, value, Unit.IOPS),),
-        evidence={},
-    )
+    facts = {"kernel": "6.14" if upgraded else "6.8"}
+    environment = Environment(node=one.scenario.node, facts=facts)
+    iops = Sample("iops", way, value, Unit.IOPS)
+    return ended(one, started, iops, environment=environment, cycle="c")
 
 
 @pytest.mark.parametrize(("loss", "tolerance", "code"), [(0.3, "5%", 1), (0.0, "5%", 0)])

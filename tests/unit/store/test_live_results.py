@@ -38,6 +38,7 @@ from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
 from testing.families import families_of
 from testing.packs import quick
 from testing.simulated_site import lively
+from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -62,16 +63,14 @@ def run(
         Sample("iops", Direction.READ, iops, Unit.IOPS),
         Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),
     )
-    return Run(
+    return ended(
+        case,
+        START + timedelta(hours=hour),
+        *(samples if outcome.good else ()),
         uid=f"r{next(_numbers)}",
-        case=case,
         environment=environment,
-        cycle="c1",
-        started=START + timedelta(hours=hour),
-        finished=START + timedelta(hours=hour, seconds=12),
         outcome=outcome,
         reason="" if outcome is Outcome.OK else "why",
-        samples=samples if outcome.good else (),
     )
 
 

@@ -30,6 +30,7 @@ from pvebench.store.store import Store
 from pvebench.store.tables import HEAD
 from pvebench.store.writing import ReplacedRun
 from testing.packs import quick
+from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -41,22 +42,19 @@ ENVIRONMENT = Environment(node="lab", facts={"kernel": "6.8.12", "qemu": "9.2.0"
 def run(uid: str, *, outcome: Outcome = Outcome.OK, minutes: int = 0) -> Run:
     case = quick()[1].cases[0]
     good = outcome is Outcome.OK
-    return Run(
+    samples = (
+        Sample("iops", Direction.READ, 1000.0, Unit.IOPS),
+        Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),
+        Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"),
+    )
+    return ended(
+        case,
+        START + timedelta(minutes=minutes),
+        *(samples if good else ()),
         uid=uid,
-        case=case,
         environment=ENVIRONMENT,
-        cycle="c1",
-        started=START + timedelta(minutes=minutes),
-        finished=START + timedelta(minutes=minutes, seconds=12),
         outcome=outcome,
         reason="" if good else "why",
-        samples=(
-            Sample("iops", Direction.READ, 1000.0, Unit.IOPS),
-            Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),
-            Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"),
-        )
-        if good
-        else (),
         evidence={"output": '{"jobs": []}', "note": "Grüße"},
     )
 

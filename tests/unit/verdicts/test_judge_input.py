@@ -170,20 +170,8 @@ def test_a_later_decision_changes_nothing_in_the_past(store: Store) -> None:
 
 
 def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:
-    failed = measured(CASES[0], 1)
-    store.add_run(
-        Run(
-            uid="f",
-            case=failed.case,
-            environment=OLD,
-            cycle="c1",
-            started=failed.started,
-            finished=failed.finished,
-            outcome=Outcome.FAILED,
-            reason="why",
-            samples=failed.samples,
-        )
-    )
+    failed = replace(measured(CASES[0], 1), outcome=Outcome.FAILED, reason="why")
+    store.add_run(failed)
     feed = JudgeInput(LiveResults(store))
     feed.read()
     assert feed.nodes == []

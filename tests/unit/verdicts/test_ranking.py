@@ -17,7 +17,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.environment import Environment
 from pvebench.model.figures import UNKNOWN, WARM
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.report.table import result_rows
@@ -32,6 +32,7 @@ from testing.packs import SMALL, quick, write_pack
 from testing.simulated_results import case
 from testing.simulated_site import results_of
 from testing.simulations import Simulation, simulate
+from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 MIXED = (
@@ -181,16 +182,9 @@ NOT_KNOWN = WARM.sample(1.0, Direction.READ, UNKNOWN)
 
 
 def run(case: Case, hour: int, iops: float, *marks: Sample) -> Run:
-    return Run(
-        uid=f"{case.slug}{hour}",
-        case=case,
-        environment=Environment(node="lab", facts={"accel": "kvm"}),
-        cycle="c1",
-        started=START + timedelta(hours=hour),
-        finished=START + timedelta(hours=hour, seconds=12),
-        outcome=Outcome.OK,
-        samples=(Sample("iops", Direction.READ, iops, Unit.IOPS), *marks),
-    )
+    sample = Sample("iops", Direction.READ, iops, Unit.IOPS)
+    environment = Environment(node="lab", facts={"accel": "kvm"})
+    return ended(case, START + timedelta(hours=hour), sample, *marks, environment=environment)
 
 
 @pytest.fixture

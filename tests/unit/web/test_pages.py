@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
 from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Outcome
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.storage_use import WriteCost
 from pvebench.report.value_text import PHASES
@@ -38,6 +38,7 @@ from testing.html_reader import Reader
 from testing.packs import QUICK, ROOT, SMALL, quick, write_pack
 from testing.simulated_site import app_of, results_of, served
 from testing.simulations import Simulation, simulate
+from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""
@@ -506,19 +507,15 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
             plain.workload, title=EVIL, slug=EVIL, parameters={"bs": 4096, EVIL: EVIL}
         ),
     )
-    number = store.add_run(
-        Run(
-            uid="u",
-            case=case,
-            environment=Environment(node=EVIL, facts={EVIL: EVIL}),
-            cycle="c1",
-            started=START,
-            finished=START + timedelta(seconds=9),
-            outcome=Outcome.FAILED,
-            reason=EVIL,
-            evidence={"effective": EVIL, EVIL: EVIL},
-        )
-    ).number
+    run = ended(
+        case,
+        START,
+        environment=Environment(node=EVIL, facts={EVIL: EVIL}),
+        outcome=Outcome.FAILED,
+        reason=EVIL,
+        evidence={"effective": EVIL, EVIL: EVIL},
+    )
+    number = store.add_run(run).number
     (tmp_path / "other").mkdir()
     simulation = simulate(tmp_path / "other")
     simulation.worker.status = replace(
@@ -551,19 +548,9 @@ def test_a_secret_that_a_driver_let_slip_is_not_shown(tmp_path: Path) -> None:
     ]
     case = simulation.worker.assignments[0].matrix.cases[0]
     simulation.store.begin_cycle("c1", node="lab", pack="p", tier="t", planned=1)
-    number = simulation.store.add_run(
-        Run(
-            uid="u",
-            case=case,
-            environment=Environment(node="lab", facts={}),
-            cycle="c1",
-            started=START,
-            finished=START,
-            outcome=Outcome.FAILED,
-            reason=texts[0],
-            evidence={"error": "\n".join(texts)},
-        )
-    ).number
+    evidence = {"error": "\n".join(texts)}
+    failed = ended(case, START, outcome=Outcome.FAILED, reason=texts[0], evidence=evidence)
+    number = simulation.store.add_run(failed).number
     paths = (
         "/",
         f"/runs/{number}",

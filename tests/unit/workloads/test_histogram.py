@@ -25,6 +25,7 @@ from pvebench.store.store import Store
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.tool import Target
 from testing.packs import quick, tool_workload
+from testing.stored_runs import ended
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fio"
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -98,19 +99,14 @@ def case() -> Case:
 def run(number: int, *, of: Case, outcome: Outcome = Outcome.OK) -> Run:
     """One with three operations: two of 3 ms, one of two seconds."""
     counts = {"0.004194304": 2.0, "+Inf": 1.0}
-    return Run(
-        uid=f"h{number}",
-        case=of,
+    return ended(
+        of,
+        START + timedelta(days=number),
+        Sample("iops", READ, 100.0, Unit.IOPS),
+        *(Sample("clat_histogram", READ, n, Unit.OPERATIONS, le) for le, n in counts.items()),
+        Sample("clat_histogram", READ, 2.006, Unit.SECONDS, "sum"),
         environment=ENVIRONMENT,
-        cycle="c1",
-        started=START + timedelta(days=number),
-        finished=START + timedelta(days=number, seconds=12),
         outcome=outcome,
-        samples=(
-            Sample("iops", READ, 100.0, Unit.IOPS),
-            *(Sample("clat_histogram", READ, n, Unit.OPERATIONS, le) for le, n in counts.items()),
-            Sample("clat_histogram", READ, 2.006, Unit.SECONDS, "sum"),
-        ),
     )
 
 

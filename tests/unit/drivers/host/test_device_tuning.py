@@ -13,8 +13,7 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
@@ -22,6 +21,7 @@ from pvebench.store.live_results import LiveResults
 from pvebench_lab.host.device_tuning import DEVICE_SETTINGS, Tuner
 from testing.packs import SMALL, tool_workload, write_pack
 from testing.storages import host_row, storage_context
+from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -89,18 +89,9 @@ def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Pa
     )
     plain = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
     for uid, disk, iops in (("a", plain, 100.0), ("b", TUNED, 700.0)):
-        store.add_run(
-            Run(
-                uid=uid,
-                case=Case(scenario=scenario(disk), workload=workload),
-                environment=Environment(node="lab", facts={}),
-                cycle="c",
-                started=START,
-                finished=START,
-                outcome=Outcome.OK,
-                samples=(Sample("iops", Direction.READ, iops, Unit.IOPS),),
-            )
-        )
+        row = Case(scenario=scenario(disk), workload=workload)
+        sample = Sample("iops", Direction.READ, iops, Unit.IOPS)
+        store.add_run(ended(row, START, sample, uid=uid, cycle="c"))
     guest = Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE, read_ahead=MIB)
     other = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE)
     for disk, iops in ((guest, 700.0), (other, 100.0)):
