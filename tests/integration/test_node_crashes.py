@@ -2,7 +2,7 @@
 
 The container is real, the VM beside it and the API are the tests'. `make crash ARGS=--node` does
 the same at more moments, and kills the node's program at others; where that is killed in a given
-step is in the two test_node_containers.py.
+step is in test_proxmox_container.py and test_proxmox_backend.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `node.sh` runs behind a forced command of OpenSSH's own server; `pct` is a stand-in that makes
 configurations as the public source of pve-container writes them and refuses what the recorded
 schema of `POST /nodes/{node}/lxc` refuses (`testing/standin_pct.py`). No node of Proxmox is here.
-What runs in a container is in tests/integration/test_node_containers.py.
+What runs in a container is in tests/integration/test_proxmox_backend.py.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ MAKING = """\
 import sys
 from pathlib import Path
 sys.path[:0] = {path}
-from test_node_containers import *
+from test_proxmox_container import *
 from pvebench.drivers.ssh import SshSettings
 store = Store(Path({database!r}), simulated=False)
 settings = SshSettings.model_validate({settings!r})
