@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.model.workload import Conduct
 from pvebench.runner.runner import Runner
-from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench_lab.cli.demo import SHOWN
 from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from testing.boards import STANDS_IN, chosen, dashboards, panels, substitute
-from testing.packs import SMALL, STORAGES, Recorder, write_pack
+from testing.packs import SMALL, Recorder, matrix_of
 from testing.prometheus import Prometheus, backfill, prometheus
 from testing.stores import TemporaryStore
 
@@ -36,7 +34,7 @@ def filled(directory: Path) -> Store:
     clock = SimulatedClock(datetime.now(UTC) - timedelta(hours=2))
     site = simulated_site(SimulatedHypervisor(node="lab", seed=1, clock=clock))
     runner = Runner(site, Recorder())
-    for case in expand(load_pack(write_pack(directory, PACK)), node="lab", storages=STORAGES).cases:
+    for case in matrix_of(directory, PACK).cases:
         store.add_run(runner.run(case, cycle="c", conduct=Conduct()))
     runner.close()
     return store

@@ -67,6 +67,11 @@ def tool_refusal(directory: Path, tool: str, options: Mapping[str, Any]) -> str:
     return str(caught.value).replace(str(path), "").partition(": ")[2]
 
 
+def matrix_of(directory: Path, text: str) -> Matrix:
+    """Return the cases of a pack on node `lab`."""
+    return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+
+
 def quick() -> tuple[Pack, Matrix]:
     pack = load_pack(QUICK)
     return pack, expand(pack, node="lab", storages=STORAGES)

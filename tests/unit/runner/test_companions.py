@@ -22,11 +22,11 @@ from pvebench.runner import companions
 from pvebench.runner.companions import fairness, of_all
 from pvebench.runner.measure import read_logs
 from pvebench.runner.runner import Runner
-from pvebench.scheduler.plan import Matrix, expand, make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from pvebench.workloads import TOOLS, Job
 from pvebench_lab.simulated.simulated_hypervisor import BOOT_SECONDS, SimulatedGuest, simulated_site
 from testing.faulty_node import Fault, Faults, FaultyHypervisor
-from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
+from testing.packs import SMALL, STORAGES, Recorder, matrix_of, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
 MANY = SMALL.replace("[virtio, scsi]", "[virtio]").replace(
@@ -35,15 +35,11 @@ MANY = SMALL.replace("[virtio, scsi]", "[virtio]").replace(
 ONE, FOUR = "randread-4k-qd8", "randread-4k-qd8-vms4"
 
 
-def matrix(directory: Path, text: str = MANY) -> Matrix:
-    return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
-
-
 class Bench:
     def __init__(self, directory: Path) -> None:
         self.world = RecordingHypervisor()
         self.runner = Runner(simulated_site(self.world), Recorder())
-        self.cases = {case.workload.slug: case for case in matrix(directory).cases}
+        self.cases = {case.workload.slug: case for case in matrix_of(directory, MANY).cases}
 
     def run(self, slug: str) -> Run:
         return self.runner.run(self.cases[slug], cycle="c", conduct=Conduct())
@@ -93,7 +89,7 @@ def test_a_further_vm_that_stands_still_makes_the_run_noisy(
         return {name: "".join(log.splitlines(keepends=True)[:3]) for name, log in logs.items()}
 
     steady = Bench(tmp_path)
-    steady.cases = {case.workload.slug: case for case in matrix(tmp_path, text).cases}
+    steady.cases = {case.workload.slug: case for case in matrix_of(tmp_path, text).cases}
     assert steady.run("randread-4k-qd8-vms2").outcome is Outcome.OK
     monkeypatch.setattr(companions, "read_logs", stalls_after_three_seconds)
     run = steady.run("randread-4k-qd8-vms2")
@@ -200,12 +196,12 @@ def test_a_further_vm_that_cannot_be_removed_leaves_no_other(
 
 
 def test_the_plan_has_boots_fills_bytes_and_space_of_all_vms(tmp_path: Path) -> None:
-    cases = matrix(tmp_path).cases
-    plans = [make_plan(matrix(tmp_path, MANY.replace("[1, 4]", n)), seed=1) for n in ("1", "4")]
+    cases = matrix_of(tmp_path, MANY).cases
+    plans = [make_plan(matrix_of(tmp_path, MANY.replace("[1, 4]", n)), seed=1) for n in ("1", "4")]
     assert plans[1].restarts - plans[0].restarts == 3
     assert plans[1].fills == 4
     assert SpaceNeed(STORAGES).add(*cases).total() == {"local": 4 * 64 * MIB}
-    writes = matrix(tmp_path, MANY.replace("rw: randread", "rw: randwrite")).cases
+    writes = matrix_of(tmp_path, MANY.replace("rw: randread", "rw: randwrite")).cases
     costs = {
         case.workload.vms: TOOLS["fio"].estimate(case.workload, 0).bytes_written for case in writes
     }
@@ -222,7 +218,7 @@ def test_the_plan_has_boots_fills_bytes_and_space_of_all_vms(tmp_path: Path) -> 
 def test_what_several_vms_cannot_run_says_why(
     tmp_path: Path, change: tuple[str, str], reason: str
 ) -> None:
-    excluded = matrix(tmp_path, MANY.replace(*change)).excluded
+    excluded = matrix_of(tmp_path, MANY.replace(*change)).excluded
     assert any("vms" in one.slug and reason in one.reason for one in excluded)
 
 
@@ -242,7 +238,7 @@ NEIGHBOR = (
 
 
 def beside(directory: Path, world: RecordingHypervisor) -> Run:
-    (case,) = matrix(directory, NEIGHBOR).cases
+    (case,) = matrix_of(directory, NEIGHBOR).cases
     runner = Runner(simulated_site(world), Recorder())
     run = runner.run(case, cycle="c", conduct=Conduct())
     assert world.reality.vms == {"lab"}
@@ -293,7 +289,7 @@ def test_a_neighbor_that_fails_fails_the_run(
 
 def test_the_plan_has_a_neighbors_boot_fill_bytes_and_space(tmp_path: Path) -> None:
     alone, near = (
-        make_plan(matrix(tmp_path, text), seed=1)
+        make_plan(matrix_of(tmp_path, text), seed=1)
         for text in (NEIGHBOR.replace(", during: neighbor, neighbor_iops: 500", ""), NEIGHBOR)
     )
     assert (near.restarts, near.fills) == (alone.restarts + 1, alone.fills + 1)
@@ -303,7 +299,7 @@ def test_the_plan_has_a_neighbors_boot_fill_bytes_and_space(tmp_path: Path) -> N
 
 def test_a_neighbors_writes_are_part_of_the_plan(tmp_path: Path) -> None:
     writes = NEIGHBOR.replace("rw: randread", "rw: randwrite, rate_iops: 100")
-    (case,) = matrix(tmp_path, writes).cases
+    (case,) = matrix_of(tmp_path, writes).cases
     own = 4096 * 100 * (case.workload.ramp_seconds + 30)
     estimate = TOOLS["fio"].estimate(case.workload, 64 * MIB)
     assert estimate.bytes_written == pytest.approx(own + 4096 * 500 * 10, rel=0.1)

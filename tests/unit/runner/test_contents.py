@@ -21,7 +21,7 @@ from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand, make_plan
 from pvebench.workloads import TOOLS
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
-from testing.packs import STORAGES, Recorder, write_pack
+from testing.packs import STORAGES, Recorder, matrix_of, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
 CHAIN = """\
@@ -74,16 +74,12 @@ class Bench:
         return sum(phase is Phase.FILL for _, phase in self.recorder.phases)
 
 
-def matrix(directory: Path, text: str = CHAIN) -> Matrix:
-    return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
-
-
 def space(found: Matrix) -> dict[str, int]:
     return SpaceNeed(STORAGES).add(*found.cases).total()
 
 
 def case(directory: Path, workload: str, chain: int = 3) -> Case:
-    found = matrix(directory).cases
+    found = matrix_of(directory, CHAIN).cases
     return next(
         one for one in found if one.scenario.disk.chain == chain and one.workload.slug == workload
     )
@@ -128,7 +124,7 @@ def test_snapshots_that_failed_are_taken_by_the_next_run(tmp_path: Path) -> None
 
 
 def test_the_plan_expects_the_fills_that_happen(tmp_path: Path) -> None:
-    bench, plan = Bench(), make_plan(matrix(tmp_path), seed=1)
+    bench, plan = Bench(), make_plan(matrix_of(tmp_path, CHAIN), seed=1)
     for one in plan.cases:
         assert bench.run(one) is Outcome.OK
     assert plan.fills == bench.fills == 3
@@ -143,9 +139,9 @@ def test_a_first_write_writes_at_most_the_volume(tmp_path: Path) -> None:
 
 
 def test_the_space_of_the_volume_and_of_its_newest_level_is_planned(tmp_path: Path) -> None:
-    assert space(matrix(tmp_path)) == {"local": (1 + 2) * 64 * MIB}
+    assert space(matrix_of(tmp_path, CHAIN)) == {"local": (1 + 2) * 64 * MIB}
     thick = CHAIN.replace("cache: none}", "cache: none, preallocation: falloc}")
-    assert space(matrix(tmp_path, thick)) == {"local": (1 + 4) * 64 * MIB}
+    assert space(matrix_of(tmp_path, thick)) == {"local": (1 + 4) * 64 * MIB}
 
 
 @pytest.mark.parametrize(
@@ -159,12 +155,12 @@ def test_the_space_of_the_volume_and_of_its_newest_level_is_planned(tmp_path: Pa
     ],
 )
 def test_what_has_no_chain_says_why(tmp_path: Path, change: tuple[str, str], reason: str) -> None:
-    excluded = matrix(tmp_path, CHAIN.replace(*change)).excluded
+    excluded = matrix_of(tmp_path, CHAIN.replace(*change)).excluded
     assert any("chain-3" in one.slug and reason in one.reason for one in excluded)
 
 
 def test_without_snapshots_there_is_no_first_touch(tmp_path: Path) -> None:
-    reasons = {one.slug: one.reason for one in matrix(tmp_path).excluded}
+    reasons = {one.slug: one.reason for one in matrix_of(tmp_path, CHAIN).excluded}
     slugs = {f"local.virtio.qcow2.none/{slug}" for slug in (FIRST, READ)}
     assert set(reasons) == slugs
     assert set(reasons.values()) == {"touch first needs a snapshot: chain 1 or more"}

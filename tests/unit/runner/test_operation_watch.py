@@ -31,7 +31,7 @@ from pvebench.runner.runner import Runner
 from pvebench.scheduler.plan import Matrix, expand
 from pvebench.workloads.fault_dip import NOT_RECOVERED
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
-from testing.packs import SMALL, STORAGES, Recorder, tool_refusal, write_pack
+from testing.packs import SMALL, STORAGES, Recorder, matrix_of, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
 BEGUN = 10.0
@@ -181,16 +181,12 @@ def test_rates_are_those_of_whole_seconds() -> None:
     assert rates(looks(lambda at: 100 * at, window=3.5)) == [100.0] * 3
 
 
-def matrix(directory: Path, text: str = BACKUP) -> Matrix:
-    return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
-
-
 def space(found: Matrix) -> dict[str, int]:
     return SpaceNeed(STORAGES).add(*found.cases).total()
 
 
 def run(directory: Path, world: RecordingHypervisor, times: int = 1) -> Run:
-    case = matrix(directory).cases[0]
+    case = matrix_of(directory, BACKUP).cases[0]
     runner = Runner(simulated_site(world), Recorder())
     return [runner.run(case, cycle="c", conduct=Conduct()) for _ in range(times)][-1]
 
@@ -238,7 +234,7 @@ def test_a_detach_that_fails_after_an_operation_is_tried_again_by_the_next_case(
         raise SwitchFailed("VM 9000 is locked")
 
     world = RecordingHypervisor()
-    case = matrix(tmp_path).cases[0]
+    case = matrix_of(tmp_path, BACKUP).cases[0]
     runner = Runner(simulated_site(world), Recorder())
     with monkeypatch.context() as patch:
         patch.setattr(SimulatedOperation, "begin", lambda _: patch.setattr(world, "detach", fail))
@@ -276,12 +272,12 @@ def test_an_operation_that_cannot_be_undone_yet_does_not_cost_the_output(
 
 
 def test_the_plan_has_the_space_and_the_bytes_of_the_copies(tmp_path: Path) -> None:
-    assert space(matrix(tmp_path)) == {"local": 2 * 64 * MIB}
+    assert space(matrix_of(tmp_path, BACKUP)) == {"local": 2 * 64 * MIB}
     fleecing = BACKUP.replace("backup}", "backup-fleecing}")
-    assert space(matrix(tmp_path, fleecing)) == {"local": 3 * 64 * MIB}
+    assert space(matrix_of(tmp_path, fleecing)) == {"local": 3 * 64 * MIB}
     restore = BACKUP.replace("backup}", "restore}")
-    assert space(matrix(tmp_path, restore)) == {"local": 3 * 64 * MIB}
-    with_memory = matrix(tmp_path, BACKUP.replace("backup}", "snapshot-ram}"))
+    assert space(matrix_of(tmp_path, restore)) == {"local": 3 * 64 * MIB}
+    with_memory = matrix_of(tmp_path, BACKUP.replace("backup}", "snapshot-ram}"))
     memory = with_memory.cases[0].scenario.machine.memory_bytes
     assert space(with_memory) == {"local": 2 * 64 * MIB + memory}
 
@@ -301,7 +297,7 @@ def test_a_disk_without_operations_says_why(
     text = BACKUP.replace(*change)
     if "I/O thread" in reason:
         text = text.replace("axes:", "fixed: {iothread: true}\naxes:")
-    excluded = matrix(tmp_path, text).excluded
+    excluded = matrix_of(tmp_path, text).excluded
     assert any(reason in one.reason for one in excluded)
 
 

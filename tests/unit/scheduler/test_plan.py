@@ -12,7 +12,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.scheduler.plan import Matrix, Plan, expand, make_plan, select
-from testing.packs import ROOT, SMALL, STORAGES, quick, write_pack
+from testing.packs import ROOT, SMALL, STORAGES, matrix_of, quick, write_pack
 from testing.simulations import simulate
 
 
@@ -38,7 +38,7 @@ def test_the_cache_matrix_is_twenty_configurations_with_eight_workloads() -> Non
 
 def test_what_cannot_be_is_left_out_with_its_reason(tmp_path: Path) -> None:
     text = SMALL.replace("cache: [none]", "cache: [none, writeback]\n  aio: [native, threads]")
-    matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+    matrix = matrix_of(tmp_path, text)
     assert {left.slug: left.reason for left in matrix.excluded} == {
         "local.virtio.raw.writeback.aio-native": (
             "aio=native needs O_DIRECT, which this cache mode does not use"
@@ -52,7 +52,7 @@ def test_what_cannot_be_is_left_out_with_its_reason(tmp_path: Path) -> None:
 
 def test_a_slug_names_only_what_differs_from_the_defaults(tmp_path: Path) -> None:
     text = SMALL.replace("axes:", "fixed: {aio: native, iothread: true}\naxes:")
-    matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+    matrix = matrix_of(tmp_path, text)
     assert matrix.cases[0].scenario.slug == "local.virtio.raw.none.aio-native.iothread-1"
 
 
@@ -124,7 +124,7 @@ def test_the_plan_counts_the_shortest_steady_phase_and_what_it_writes(tmp_path: 
 
 def test_the_plan_has_the_space_of_all_volumes_snapshots_bases_and_vms(tmp_path: Path) -> None:
     def space_of(text: str) -> dict[str, int]:
-        matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+        matrix = matrix_of(tmp_path, text)
         need = SpaceNeed(STORAGES).add(*matrix.cases).total()
         return {name: size // MIB for name, size in need.items()}
 
@@ -154,7 +154,7 @@ def test_one_scale_makes_size_and_time_smaller() -> None:
 
 
 def fills_of(directory: Path, text: str) -> int:
-    matrix = expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+    matrix = matrix_of(directory, text)
     return make_plan(matrix, seed=1).fills
 
 
@@ -172,7 +172,7 @@ def test_a_clone_that_is_trimmed_is_never_filled(tmp_path: Path) -> None:
 
 def test_the_default_cluster_size_has_one_name_only(tmp_path: Path) -> None:
     text = SMALL.replace("format: [raw]", "format: [qcow2]\n  cluster_size: [64k, 128k]")
-    matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+    matrix = matrix_of(tmp_path, text)
     assert {case.scenario.slug for case in matrix.cases} == {
         f"local.{bus}.qcow2.none{tail}"
         for bus in ("virtio", "scsi")
@@ -202,7 +202,7 @@ def test_a_sweep_over_nothing_and_one_that_repeats_are_refused(tmp_path: Path) -
 
 def test_a_volume_that_is_filled_otherwise_is_another_history(tmp_path: Path) -> None:
     once, twice = (
-        expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES).cases[0]
+        matrix_of(tmp_path, text).cases[0]
         for text in (SMALL, SMALL.replace("size: 64M", "size: 64M\n  fill: 2"))
     )
     assert once.key != twice.key
