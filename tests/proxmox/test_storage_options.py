@@ -36,8 +36,6 @@ from pvebench.model.volume import UNSEEN, device_text, is_same
 from pvebench.model.workload import Case, Conduct
 
 DIGEST = "e2263f8e36e13df6a466de8eafae0a04883f97d3"
-
-
 RECORDED = [
     {
         "digest": DIGEST,
@@ -284,24 +282,14 @@ def test_a_run_fails_and_says_why_while_the_options_are_unknown(site: Site) -> N
 
 
 SDA = {"devpath": "/dev/sda", "model": "Samsung SSD 860", "serial": "SERIAL1", "type": "ssd"}
-
-
 BOOT = [
     {**SDA, "used": "partitions"},
     {"devpath": "/dev/sda1", "parent": "/dev/sda", "used": "BIOS boot", "type": "partition"},
     {"devpath": "/dev/sda3", "parent": "/dev/sda", "used": "LVM", "type": "partition"},
 ]
-
-
 CEPH = {**SDA, "devpath": "/dev/sdb", "used": "LVM", "osdid-list": [1], "bluestore": 1}
-
-
 CEPH_DB = {**SDA, "devpath": "/dev/sdi", "used": "LVM", "osdid-list": None, "db": 1}
-
-
 ZFS = {**SDA, "devpath": "/dev/sdc", "used": "ZFS"}
-
-
 ONLY = "Samsung SSD 860, serial …IAL1, ssd (only LVM drive of the node)"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from dataclasses import replace
@@ -22,14 +21,7 @@ from pvebench.advice.recommendation import (
     purpose_of,
     recommendations,
 )
-from pvebench.advice.sentences import (
-    PURPOSES,
-    UNASSESSED,
-    advice_data,
-    advice_lines,
-    first_sentence,
-    ids_text,
-)
+from pvebench.advice.sentences import PURPOSES, advice_data, advice_lines, first_sentence, ids_text
 from pvebench.analysis.change import Change, Move
 from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli
@@ -51,7 +43,7 @@ from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.families import families_of
 from testing.http_client import get
-from testing.packs import QUICK, STORAGES
+from testing.packs import STORAGES
 from testing.simulated_results import case, trend, view_of
 from testing.simulated_site import app_of, served
 from testing.simulations import simulate
@@ -339,26 +331,6 @@ def test_run_ids_have_ranges() -> None:
     assert ids_text([3, 4, 5, 9]) == "3-5, 9"
 
 
-def test_command_report_and_page_show_the_same_advice(tmp_path: Path, capsys: Captured) -> None:
-    simulation = simulate(tmp_path, cycles=3)
-    simulation.worker.run()
-    simulation.store.close()
-    state = ["--state", str(tmp_path)]
-    capsys.readouterr()
-    assert run_cli(["advise", *state, "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert {row["purpose"] for row in rows} >= {"general", "reads"}
-    assert run_cli(["advise", *state]) == 0
-    text = capsys.readouterr().out
-    assert UNASSESSED in text
-    output = tmp_path / "report.html"
-    assert run_cli(["report", *state, "--output", str(output)]) == 0
-    for row in rows:
-        sentence = row["text"].partition(". ")[0]
-        assert sentence in text
-        assert sentence.replace("'", "&#39;") in output.read_text("utf-8")
-
-
 def test_every_sentence_of_the_page_leads_to_cases(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=3)
     simulation.worker.run()
@@ -373,13 +345,6 @@ def test_every_sentence_of_the_page_leads_to_cases(tmp_path: Path) -> None:
         assert links
         assert get(address + links[0]).status_code == 200
     simulation.store.close()
-
-
-def test_an_unknown_present_configuration_is_an_error(tmp_path: Path, capsys: Captured) -> None:
-    state = ["--state", str(tmp_path)]
-    assert run_cli(["run", *state, "--driver", "simulated", "--pack", str(QUICK)]) == 0
-    assert run_cli(["advise", *state, "--present", "local.none"]) == 2
-    assert "--present: no comparable result of 'local.none'" in capsys.readouterr().err
 
 
 def test_aio_is_no_proposal_for_a_storage_that_qemu_accesses_over_the_network() -> None:

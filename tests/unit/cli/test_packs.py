@@ -19,11 +19,7 @@ from pvebench.shipped import shipped
 from testing.packs import QUICK, ROOT, SMALL, write_pack
 
 pytestmark = pytest.mark.lab  # published packs measure with its tools
-
-
 OURS = ROOT / "scenarios" / "quick.yaml"
-
-
 Captured = pytest.CaptureFixture[str]
 
 

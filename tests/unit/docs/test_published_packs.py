@@ -84,8 +84,6 @@ def test_eight_fio_tests_and_ioping_run_on_twenty_configurations_and_the_to_do_l
 
 
 ROWS = {row.key: row for row in rows()}
-
-
 SMALL = [row for place in PLACES for row in small_rows(place)]
 
 

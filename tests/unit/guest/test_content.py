@@ -29,8 +29,6 @@ from pvebench.guest.recipe import PROGRAMS
 from pvebench.workloads import TOOLS
 
 LIBRARY_PLACE = "usr/lib/x86_64-linux-gnu"
-
-
 NAME = Path(LOADER).name
 
 
@@ -99,8 +97,6 @@ def test_a_library_that_links_out_of_the_packages_is_not_taken(root: Path) -> No
 
 
 PVH_NOTE = struct.pack("<III4sI", 4, 4, 18, b"Xen", 0x1000000)
-
-
 UNPACKED = b"\x7fELF" + b"code" * 100 + PVH_NOTE
 
 

@@ -173,8 +173,6 @@ def test_the_reason_is_the_tools_error_and_no_bracket_of_its_json(name: str, err
 
 
 STARTUP, RAMP, RUNTIME = 0.7, 2.0, 6.0
-
-
 PLANNED = RAMP + RUNTIME
 
 

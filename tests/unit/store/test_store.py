@@ -34,8 +34,6 @@ from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
-
-
 ENVIRONMENT = Environment(node="lab", facts={"kernel": "6.8.12", "qemu": "9.2.0", "accel": "kvm"})
 
 

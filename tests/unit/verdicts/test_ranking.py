@@ -49,8 +49,6 @@ workloads:
   - fio: {rw: randread, bs: 4k, vms: 2}
 """
 )
-
-
 UNDISTURBED = "local.scsi.qcow2.none/randwrite-4k-qd1-sync"
 
 
@@ -164,20 +162,12 @@ def test_metrics_exclude_disturbed_cases_from_the_rank(view: View) -> None:
 
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
-
-
 READS = next(case for case in quick()[1].cases if case.workload.directions == (Direction.READ,))
-
-
 COLD, CACHED = (
     replace(READS, scenario=replace(READS.scenario, disk=replace(READS.scenario.disk, cache=cache)))
     for cache in (Cache.NONE, Cache.WRITEBACK)
 )
-
-
 SHARE = WARM.sample(0.99, Direction.READ)
-
-
 NOT_KNOWN = WARM.sample(1.0, Direction.READ, UNKNOWN)
 
 

@@ -48,8 +48,6 @@ from testing.storages import host_row, storage_context
 from testing.stores import TemporaryStore
 
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
-
-
 GUEST = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE)
 SCENARIO = host_row(16 * MIB)
 HOSTED = SMALL.replace("axes:", "host: true\naxes:")

@@ -73,8 +73,6 @@ HOSTILE = (
     b"gone\nours",
     b"123456789 " + b"a" * 32 + b" running\n" * 1000,
 )
-
-
 ROW = host_row(8 * MIB, "faraway", "far")
 
 

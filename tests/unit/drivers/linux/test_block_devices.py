@@ -18,8 +18,6 @@ from testing.mounted_storage import MountedStorage
 from testing.mounts import with_mounts
 
 NUMBER = os.makedev(8, 1)
-
-
 # As Linux 6 has them: the files' names, and where they lie, are of drivers/scsi/scsi_sysfs.c,
 # drivers/nvme/host/sysfs.c, drivers/block/virtio_blk.c, drivers/block/loop.c and
 # Documentation/ABI/stable/sysfs-block.
@@ -139,14 +137,8 @@ ASK = (
     "import sys, pathlib; from pvebench.drivers.linux.block_devices import {0}\n"
     "print({0}(pathlib.Path(sys.argv[1])))"
 )
-
-
 TMPFS = "mkdir m; mount -t tmpfs tmpfs m"
-
-
 OVERLAY = "mkdir {0}/u {0}/w l o; mount -t overlay o -o lowerdir=l,upperdir={0}/u,workdir={0}/w o"
-
-
 MOUNTS = {
     "a disk": ("mkdir m; touch m/file", "m/file", ""),
     "tmpfs": (f"{TMPFS}; touch m/file", "m/file", "tmpfs"),

@@ -124,8 +124,6 @@ NVME = {
     "temp2_input": "70850\n",
     "temp2_max": "65261850\n",  # what a sensor without a limit says
 }
-
-
 TREE = {
     "sys/class/hwmon/hwmon0": {"name": "coretemp\n", "temp1_input": "99000\n", "temp1_max": "1\n"},
     "sys/class/hwmon/hwmon1": NVME,
@@ -145,8 +143,6 @@ TREE = {
         "size                            4    1603939792\n"
     },
 }
-
-
 IDLE_ARRAY = """\
 md127 : active raid1 sdi2[0] sdj2[1]
       312319552 blocks [2/2] [UU]
@@ -155,16 +151,12 @@ md10 : active raid0 sda1[0] sdb1[1]
       314159265 blocks 64k chunks
 
 """
-
-
 BUSY_ARRAY = """\
 md201 : active raid1 sda3[0] sdb3[1]
       1993728 blocks super 1.2 [2/2] [UU]
       [=>...................]  {what} =  5.7% (114176/1993728) finish=0.2min speed=114176K/sec
 
 """
-
-
 WAITING_ARRAY = """\
 md11 : active (auto-read-only) raid1 sdb2[0] sdc2[1]
       4190208 blocks super 1.2 [2/2] [UU]
@@ -269,8 +261,6 @@ ALL = {
     "zfs_fragmentation": 0.8,
     "zfs_scan": 1.0,
 }
-
-
 READ, WRITE = Direction.READ, Direction.WRITE
 
 

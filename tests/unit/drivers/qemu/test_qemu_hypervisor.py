@@ -60,8 +60,6 @@ def test_a_volume_cannot_be_looked_at_without_fincore(
 
 
 DISK = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE)
-
-
 VOLUME = Volume(storage="local", volid="/volume", format="raw", size_bytes=1)
 
 
@@ -104,8 +102,6 @@ def hypervisor(tmp_path: Path, error: Exception) -> QemuHypervisor:
 
 
 GONE = HypervisorGone("QEMU exited", cause="it was killed", next_step="check QEMU's log")
-
-
 ATTACH = "could not attach /volume as scsi, cache=none, aio=io_uring: "
 
 
