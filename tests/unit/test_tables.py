@@ -157,12 +157,12 @@ ELSEWHERE = {
     "advice/test_audit.py": "vm_findings",
     "analysis: by the verdicts on whole histories": """
         gradual_change judge_cache levels partial_change performance_index""",
-    "commands, in the tests of what they show": "cluster export notify runs storage",
+    "commands, in the tests of what they show": "cluster notify runs storage",
     "config/test_pack.py": "idle pack_keys",
     "diagnostics/test_doctor.py": "outgoing",
     "scheduler/test_pacing.py": "storage_use",
     "drivers: by the storages and VMs that use them": """
-        ceph_state disk_readback local_backends loop network node_backends own_files""",
+        ceph_state disk_readback local_backends loop network node_backends""",
     "proxmox: by tests of a whole VM": "backup_archives cluster_access vm_snapshots",
     "node_durability: by the measured durability of a node": "records",
     "references/test_columns.py": "delimited reference_series",
@@ -171,7 +171,7 @@ ELSEWHERE = {
     "service/test_instance.py": "startup",
     "store: by results and changes that come back": "changes stored_results",
     "verdicts/test_change_tracker.py": "node_verdicts",
-    "workloads/test_tools.py": "bonnie dd hdparm ioping simulated_tools sysbench",
+    "workloads/test_tools.py": "simulated_tools",
     "runner: the node of all its tests": "simulated_hypervisor",
     "hub: by what arrives and is judged": "imported node_effects node_transaction wire",
 }

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import pkgutil
 import re
-import sqlite3
 from importlib import import_module
 from pathlib import Path
 
@@ -144,16 +142,6 @@ def test_a_broken_file_of_known_issues_fails_the_check(tmp_path: Path, capsys: C
         assert run_cli(["check", "--config", str(config)]) == code
         said = capsys.readouterr()
         assert (f"with {issues}" if code == 0 else f"{issues}:1:10: missing key") in str(said)
-
-
-def test_a_run_of_1970_needs_a_begin_of_the_export(tmp_path: Path, capsys: Captured) -> None:
-    state = ["--state", str(tmp_path), "--driver", "simulated"]
-    assert run_cli(["run", *state, "--pack", str(write_pack(tmp_path, SMALL))]) == 0
-    with contextlib.closing(sqlite3.connect(tmp_path / "pvebench.db")) as database, database:
-        database.execute("UPDATE cases SET first_started = 0")
-    assert run_cli(["export", "openmetrics", *state]) == 5
-    assert "the first run began 1970-01-01" in capsys.readouterr().err
-    assert run_cli(["export", "openmetrics", *state, "--from", "2026-01-01"]) == 0
 
 
 def test_an_unknown_option_ends_with_2(capsys: Captured) -> None:

@@ -17,7 +17,6 @@ from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.block_graph import Names
 from pvebench.drivers.qemu.qemu_hypervisor import PluggedDisk, QemuHypervisor, require_tools
 from pvebench.drivers.storages.contract import Storage
-from pvebench.drivers.storages.own_files import cached_bytes
 from pvebench.drivers.vm_lifecycle import Power, VmState
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest.image import GuestImage
@@ -49,14 +48,6 @@ def test_a_lab_that_has_all_of_them_goes_on(
 ) -> None:
     monkeypatch.setenv("PATH", only(tmp_path, "qemu-system-x86_64", "qemu-img", "fincore"))
     require_tools()
-
-
-def test_a_volume_cannot_be_looked_at_without_fincore(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolsMissing, match="fincore is not installed"):
-        cached_bytes(tmp_path / "volume.raw")
 
 
 DISK = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE)

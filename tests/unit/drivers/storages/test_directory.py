@@ -11,7 +11,7 @@ import pytest
 
 from pvebench.drivers.storages.contract import StorageContext
 from pvebench.drivers.storages.directory import DirectorySettings, DirectoryStorage
-from pvebench.drivers.storages.own_files import drop_page_cache, make_file
+from pvebench.drivers.storages.own_files import make_file
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
@@ -163,8 +163,3 @@ def test_a_link_with_the_name_of_tools_files_is_removed_and_what_it_leads_to_sta
     remove_scratch(link)
     assert not link.is_symlink()
     assert (folder / "accounts").read_bytes() == PRECIOUS
-
-
-def test_a_volume_that_was_removed_during_its_use_is_named(tmp_path: Path) -> None:
-    with pytest.raises(VolumeError, match=r"gone cannot be opened: No such file .*; not changed"):
-        drop_page_cache(tmp_path / "gone")
