@@ -17,6 +17,7 @@ from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.status import Phase
+from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Workload
 from pvebench.scheduler.plan import Matrix, expand
@@ -70,6 +71,11 @@ def tool_refusal(directory: Path, tool: str, options: Mapping[str, Any]) -> str:
 def matrix_of(directory: Path, text: str) -> Matrix:
     """Return the cases of a pack on node `lab`."""
     return expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+
+
+def space_of(matrix: Matrix) -> dict[str, int]:
+    """Return the bytes that its cases need on each storage."""
+    return SpaceNeed(STORAGES).add(*matrix.cases).total()
 
 
 def quick() -> tuple[Pack, Matrix]:

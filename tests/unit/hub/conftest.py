@@ -72,3 +72,10 @@ def site(hub: HubDatabase, door: HubDatabase) -> Sending:
     sending = Sending(door)
     sending.hello()
     return sending
+
+
+@pytest.fixture
+def judge(login: str) -> Iterator[HubDatabase]:
+    database = HubDatabase(login, role="pvebench_judge")
+    yield database
+    database.close()

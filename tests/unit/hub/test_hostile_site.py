@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -39,13 +38,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of three rows per table."""
     for table, (_, *names) in TABLES.items():
         monkeypatch.setitem(TABLES, table, (3, *names))
-
-
-@pytest.fixture
-def judge(login: str) -> Iterator[HubDatabase]:
-    database = HubDatabase(login, role="pvebench_judge")
-    yield database
-    database.close()
 
 
 def shape(at: int) -> bytes:

@@ -58,13 +58,6 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
-@pytest.fixture
-def judge(login: str) -> Iterator[HubDatabase]:
-    database = HubDatabase(login, role="pvebench_judge")
-    yield database
-    database.close()
-
-
 def rows(url: str, query: str, *values: Any) -> list[dict[str, Any]]:
     with psycopg.connect(url, row_factory=dict_row) as connection:
         return connection.execute(query.encode(), values).fetchall()

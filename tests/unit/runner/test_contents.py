@@ -13,15 +13,14 @@ from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.run import Outcome
 from pvebench.model.status import Phase
-from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner
-from pvebench.scheduler.plan import Matrix, expand, make_plan
+from pvebench.scheduler.plan import expand, make_plan
 from pvebench.workloads import TOOLS
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
-from testing.packs import STORAGES, Recorder, matrix_of, write_pack
+from testing.packs import Recorder, matrix_of, space_of, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
 CHAIN = """\
@@ -72,10 +71,6 @@ class Bench:
     @property
     def fills(self) -> int:
         return sum(phase is Phase.FILL for _, phase in self.recorder.phases)
-
-
-def space(found: Matrix) -> dict[str, int]:
-    return SpaceNeed(STORAGES).add(*found.cases).total()
 
 
 def case(directory: Path, workload: str, chain: int = 3) -> Case:
@@ -139,9 +134,9 @@ def test_a_first_write_writes_at_most_the_volume(tmp_path: Path) -> None:
 
 
 def test_the_space_of_the_volume_and_of_its_newest_level_is_planned(tmp_path: Path) -> None:
-    assert space(matrix_of(tmp_path, CHAIN)) == {"local": (1 + 2) * 64 * MIB}
+    assert space_of(matrix_of(tmp_path, CHAIN)) == {"local": (1 + 2) * 64 * MIB}
     thick = CHAIN.replace("cache: none}", "cache: none, preallocation: falloc}")
-    assert space(matrix_of(tmp_path, thick)) == {"local": (1 + 4) * 64 * MIB}
+    assert space_of(matrix_of(tmp_path, thick)) == {"local": (1 + 4) * 64 * MIB}
 
 
 @pytest.mark.parametrize(

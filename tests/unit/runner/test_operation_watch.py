@@ -23,15 +23,14 @@ from pvebench.model.figure import Source
 from pvebench.model.figures import of_source
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Run, Sample
-from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
 from pvebench.runner.operation_watch import Look, longest_gap, operation_samples, percentile, rates
 from pvebench.runner.runner import Runner
-from pvebench.scheduler.plan import Matrix, expand
+from pvebench.scheduler.plan import expand
 from pvebench.workloads.fault_dip import NOT_RECOVERED
 from pvebench_lab.simulated.simulated_hypervisor import SimulatedOperation, simulated_site
-from testing.packs import SMALL, STORAGES, Recorder, matrix_of, tool_refusal, write_pack
+from testing.packs import SMALL, Recorder, matrix_of, space_of, tool_refusal, write_pack
 from testing.recording_hypervisor import RecordingHypervisor
 
 BEGUN = 10.0
@@ -181,10 +180,6 @@ def test_rates_are_those_of_whole_seconds() -> None:
     assert rates(looks(lambda at: 100 * at, window=3.5)) == [100.0] * 3
 
 
-def space(found: Matrix) -> dict[str, int]:
-    return SpaceNeed(STORAGES).add(*found.cases).total()
-
-
 def run(directory: Path, world: RecordingHypervisor, times: int = 1) -> Run:
     case = matrix_of(directory, BACKUP).cases[0]
     runner = Runner(simulated_site(world), Recorder())
@@ -272,14 +267,14 @@ def test_an_operation_that_cannot_be_undone_yet_does_not_cost_the_output(
 
 
 def test_the_plan_has_the_space_and_the_bytes_of_the_copies(tmp_path: Path) -> None:
-    assert space(matrix_of(tmp_path, BACKUP)) == {"local": 2 * 64 * MIB}
+    assert space_of(matrix_of(tmp_path, BACKUP)) == {"local": 2 * 64 * MIB}
     fleecing = BACKUP.replace("backup}", "backup-fleecing}")
-    assert space(matrix_of(tmp_path, fleecing)) == {"local": 3 * 64 * MIB}
+    assert space_of(matrix_of(tmp_path, fleecing)) == {"local": 3 * 64 * MIB}
     restore = BACKUP.replace("backup}", "restore}")
-    assert space(matrix_of(tmp_path, restore)) == {"local": 3 * 64 * MIB}
+    assert space_of(matrix_of(tmp_path, restore)) == {"local": 3 * 64 * MIB}
     with_memory = matrix_of(tmp_path, BACKUP.replace("backup}", "snapshot-ram}"))
     memory = with_memory.cases[0].scenario.machine.memory_bytes
-    assert space(with_memory) == {"local": 2 * 64 * MIB + memory}
+    assert space_of(with_memory) == {"local": 2 * 64 * MIB + memory}
 
 
 @pytest.mark.parametrize(
