@@ -552,7 +552,7 @@ def test_sweep_lists_what_carries_a_mark_and_removes_that_alone(
 def test_without_ssh_in_the_settings_it_stays_open_and_says_so(store: Store) -> None:
     store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
     (line,) = undo_containers(None, "pve1", store.journal)
-    assert line.endswith("proxmox.ssh is missing in the settings")
+    assert "yet: proxmox.ssh is missing in the settings\n  next step: set it" in line
     assert len(store.journal.pending()) == 1
 
 

@@ -327,7 +327,9 @@ def undo_containers(
 
     def undo(details: Mapping[str, str]) -> Iterator[str]:
         if on_node is None:
-            raise PvebenchError("proxmox.ssh is missing in the settings")
+            raise PvebenchError(
+                "proxmox.ssh is missing in the settings", next_step="set it as it was before"
+            )
         container = BenchContainer(on_node, int(details["vmid"]), details["mark"])
         yield f"container {container.vmid} on {node} {_undo(container)}"
 
