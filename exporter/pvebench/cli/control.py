@@ -55,7 +55,8 @@ def _show(lines: list[str], *, left: int) -> None:
     if left:
         raise DriverError(
             f"{left} journal entries of leftovers remain",
-            cause="the lines above, or entries of a driver or SSH host not in these settings",
+            cause="the lines above, or entries of a driver or SSH host not in these settings, or "
+            "of a plug-in that is not installed",
             next_step="fix the cause, then run `pvebench cleanup`",
         )
 

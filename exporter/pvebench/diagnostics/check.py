@@ -133,14 +133,15 @@ def _booted(
     Raises Interrupted, after the VM was removed. Others as `locked_store` and `shutdown`.
     """
     engine = engine_of(settings.driver)
-    clock, limit = engine.make_clock(endless=False), show_span(engine.boot_limit)
+    clock, limit = engine.make_clock(endless=False), engine.boot_limit
     stop = dict.fromkeys((signal.SIGINT, signal.SIGTERM), clock.stop)
     with handle_signals(stop), locked_store(settings) as (state, store), ExitStack() as stack:
         sites = {s.node: s for s in make_sites(settings, state, store.journal, clock, say)}
         for site in sites.values():
             stack.callback(site.hypervisor.shutdown)
         for title, (case, *_) in guests.items():
-            say(f"{title}: booting, about {_minutes(case)}; at most {limit}; Ctrl-C removes it")
+            most = f"; at most {show_span(limit)}" if limit else ""
+            say(f"{title}: booting, about {_minutes(case)}{most}; Ctrl-C removes it")
             yield title, *_boot(sites[case.scenario.node], case)
 
 

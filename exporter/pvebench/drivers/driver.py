@@ -224,7 +224,7 @@ class Engine(Protocol):
     Only `sites` must be implemented; the defaults are those of a driver that changes nothing.
 
     Attributes:
-        boot_limit: maximum seconds from power-on until the guest answers.
+        boot_limit: maximum seconds from power-on until the guest answers; 0: unknown.
     """
 
     boot_limit: float = 0.0

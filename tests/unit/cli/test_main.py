@@ -163,6 +163,14 @@ def test_a_complaint_about_no_place_names_none(capsys: Captured) -> None:
     assert capsys.readouterr().err.startswith("pvebench: command line: no case matches")
 
 
+def test_a_boot_without_a_known_limit_is_announced_without_one(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    pack = ["--pack", str(write_pack(tmp_path, SMALL))]
+    run_cli(["check", "--boot", "--driver", "simulated", "--state", str(tmp_path / "s"), *pack])
+    assert "booting, about 10 s; Ctrl-C removes it" in capsys.readouterr().err
+
+
 def test_check_makes_nothing(tmp_path: Path, capsys: Captured) -> None:
     run_cli(["check", "--driver", "simulated", "--state", str(tmp_path / "state")])
     assert "(will be created)" in capsys.readouterr().out
