@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -195,7 +196,7 @@ def sentence(effect: FleetEffect, behind: Sequence[str] = ()) -> str:
     details = [
         f"mean of all sites {change_of(effect.mean, figure):+.1%}",
         f"95% CI {low:+.1%} to {high:+.1%}",
-        f"spread between sites {effect.between:.1%}",
+        f"spread between sites {math.expm1(effect.between):.1%}",
         listed([site_effect.site for site_effect in moved]),
     ]
     if effect.others:
