@@ -151,20 +151,25 @@ class Compared:
 
 
 def compared(view: FleetView, issues: Sequence[KnownIssue]) -> Compared:
-    """Compare the sites: first each alone, then all those whose data did not fail."""
-    found, failed = Compared(), dict[str, str]()
-    sites = sorted({*view.effects, *view.facts})
-    for names in (*([site] for site in sites), sites):
-        part = FleetView(
-            effects={name: view.effects.get(name, ()) for name in names if name not in failed},
-            facts={name: view.facts.get(name, ()) for name in names if name not in failed},
-        )
-        try:
-            found = Compared(upgrades=upgrades(part), issues=unfixed(part, issues))
-        except Exception as error:
-            log.exception("sites cannot be compared", sites=names)
-            found, failed = Compared(), failed | dict.fromkeys(names, type(error).__name__)
-    return replace(found, failed=failed)
+    """Compare the sites; if that fails, those whose data does not fail alone."""
+    try:
+        return Compared(upgrades=upgrades(view), issues=unfixed(view, issues))
+    except Exception as error:
+        sites = {*view.effects, *view.facts}
+        log.exception("sites cannot be compared", sites=sorted(sites))
+        failed = dict.fromkeys(sites, type(error).__name__)
+    if len(sites) > 1:
+        alone = [compared(_part(view, {site}), issues).failed for site in sorted(sites)]
+        failed = {name: text for each in alone for name, text in each.items()} or failed
+    rest = compared(_part(view, sites - failed.keys()), issues) if failed else Compared()
+    return replace(rest, failed={**failed, **rest.failed})
+
+
+def _part(view: FleetView, sites: set[str]) -> FleetView:
+    return FleetView(
+        effects={site: nodes for site, nodes in view.effects.items() if site in sites},
+        facts={site: nodes for site, nodes in view.facts.items() if site in sites},
+    )
 
 
 def upgrades(view: FleetView) -> list[Upgrade]:

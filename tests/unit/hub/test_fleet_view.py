@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
+from unittest.mock import Mock
 from urllib.request import urlopen
 
 import pytest
@@ -14,6 +15,7 @@ from ruamel.yaml import YAML
 from pvebench.model.environment import Affected, KnownIssue
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
+from pvebench_fleet.hub import fleet_view
 from pvebench_fleet.hub.app import METRICS, FleetPages, Readers, make_pages, metrics_text, page_text
 from pvebench_fleet.hub.fleet_view import (
     BEHIND_SECONDS,
@@ -135,6 +137,13 @@ def test_page_and_metrics_come_from_the_database_with_the_role_that_reads_all_si
         with urlopen(f"http://{address}/metrics", timeout=60) as answer:
             assert b'pvebench_hub_site_runs_received{site="graz"} 0.0\n' in answer.read()
     reader.close()
+
+
+def test_sites_are_compared_once_as_long_as_no_data_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    upgrade = Mock(return_value=[])
+    monkeypatch.setattr(fleet_view, "upgrades", upgrade)
+    compared(FleetView(effects=sites_with(4)), [])
+    assert upgrade.call_count == 1
 
 
 def test_a_site_whose_data_fails_is_named_and_the_others_are_compared_and_shown(
