@@ -217,4 +217,9 @@ class Case:
     @cached_property
     def key(self) -> str:
         """Identity of the history: node, scenario, workload and the fingerprint."""
-        return f"{self.scenario.node}/{self.slug}/{self.fingerprint}"
+        return case_key(self.scenario.node, self.slug, self.fingerprint)
+
+
+def case_key(node: str, slug: str, fingerprint: str) -> str:
+    """Return the key of a case; `slug`: `scenario/workload`."""
+    return f"{node}/{slug}/{fingerprint}"
