@@ -16,6 +16,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
+from pvebench.model.disk import Cache
 from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.figures import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
@@ -88,7 +89,7 @@ if TYPE_CHECKING:
 MetricDirection = tuple[str, str]
 """Metric of a case, and its direction or empty text."""
 _RATES: Final = [("throughput", way.value) for way in Direction]
-_DURABLE_CACHES: Final = ("directsync", "writethrough")
+_DURABLE_CACHES: Final = [mode for mode in Cache if not mode.write_cache]
 _DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
 
 
