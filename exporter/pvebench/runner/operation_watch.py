@@ -140,6 +140,8 @@ def operation_samples(
     ended = next((look.at for look in looks if look.at > begun and look.progress.ended), None)
     silent = _longest_silence(looks)
     looks = [look for look in looks if look.progress.is_read]
+    if not looks or looks[0].at > begun:
+        return [], ("no counters were read before the operation: its figures are unknown",)
     if not goes_on:
         looks = _until_last_io(looks, begun)
     notes = [f"{_UNREAD} {silent:.1f} s: the longest gap is unknown"] if silent else []

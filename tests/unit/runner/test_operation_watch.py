@@ -134,6 +134,17 @@ def test_a_rate_that_stays_low_has_not_recovered() -> None:
     assert notes == (NOT_RECOVERED,)
 
 
+@pytest.mark.parametrize("first", [BEGUN + 1, 99.0])
+def test_without_counters_before_the_operation_its_figures_are_unknown(first: float) -> None:
+    seen = [
+        replace(look, progress=replace(look.progress, is_read=look.at >= first))
+        for look in looks(lambda at: 100 * at, end=20.0)
+    ]
+    samples, (note,) = operation_samples(seen, BEGUN, (0.001, 0.1))
+    assert samples == []
+    assert "before the operation" in note
+
+
 @pytest.mark.parametrize(("unread", "known"), [(1, True), (2, False)])
 def test_counters_that_are_not_read_are_no_gap(unread: int, *, known: bool) -> None:
     seen = looks(lambda at: 100 * at, end=20.0)
