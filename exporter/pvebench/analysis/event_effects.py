@@ -17,11 +17,11 @@ from pvebench.analysis.group_effects import (
     LEAST_RUNS,
     NOTHING,
     Common,
-    FleetShift,
     GroupShift,
-    Known,
-    judge_fleet,
-    known_shifts,
+    NodeShift,
+    PlaceShifts,
+    judge_cases,
+    shifts_at_place,
 )
 from pvebench.analysis.levels import TINY
 from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
@@ -39,7 +39,7 @@ NEW: Final = 1.2
 SHARED: Final = 2 * LEAST_MEMBERS
 """Minimum cases that show what the host shares."""
 MOST_MISSING: Final = 0.3
-"""Maximum share of missed cycles of a case that is compared with the fleet."""
+"""Maximum share of missed cycles of a case that is compared with the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +142,11 @@ def _judge_together(
     cases: dict[str, CaseStep],
     strictness: float,
 ) -> None:
-    known = known_shifts(aligned.before, aligned.after, aligned.counts)
+    known = shifts_at_place(aligned.before, aligned.after, aligned.counts)
     labels = [history.labels for history in histories]
-    fleet = judge_fleet(known, labels, host=aligned.host, strictness=strictness)
+    of_node = judge_cases(known, labels, host=aligned.host, strictness=strictness)
     named = [
-        group for group in fleet.groups if abs(group.effect) >= histories[0].figure.least_effect
+        group for group in of_node.groups if abs(group.effect) >= histories[0].figure.least_effect
     ]
     moved_with = {row: group for group in reversed(named) for row in group.members}
     groups += [
@@ -154,24 +154,24 @@ def _judge_together(
     ]
     for row, history in enumerate(histories):
         cases[history.case] = _case_step(
-            history, row, known, fleet, moved_with.get(row), aligned, strictness
+            history, row, known, of_node, moved_with.get(row), aligned, strictness
         )
 
 
 def _case_step(
     history: CaseHistory,
     row: int,
-    known: Known,
-    fleet: FleetShift,
+    known: PlaceShifts,
+    of_node: NodeShift,
     group: GroupShift | None,
     aligned: Aligned,
     strictness: float,
 ) -> CaseStep:
     least, runs = history.figure.least_effect, int(aligned.counts[row])
     # The common shift of the whole host is noise, unless it was detected as an effect.
-    effect = float(known.shift[row]) - fleet.common
+    effect = float(known.shift[row]) - of_node.common
     reach = critical(0.05, known.degrees) * float(known.scale[row])
-    p_value, q_value = float(fleet.p_values[row]), float(fleet.q_values[row])
+    p_value, q_value = float(of_node.p_values[row]), float(of_node.q_values[row])
     large = abs(effect) >= least
     alone = large and runs >= LEAST_RUNS and q_value <= CASE_LEVEL / strictness
     return CaseStep(
@@ -274,7 +274,7 @@ def common_of(series: Matrix, times: Sequence[float], split: int) -> Common:
         if not len(like):
             return Common(0.0, max(TINY, float(np.std(before))), 1.0, load, math.inf)
         most = NEW * float(np.max(np.abs(before - np.median(before))))
-    known = known_shifts(even[None, :split], even[None, split:][:, like])
+    known = shifts_at_place(even[None, :split], even[None, split:][:, like])
     return Common(float(known.shift[0]), float(known.scale[0]), known.degrees, load, most)
 
 

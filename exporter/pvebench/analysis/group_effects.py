@@ -35,15 +35,15 @@ AT_ONCE: Final = 64
 FEW: Final = 20
 """Minimum runs before a change to compute placebos."""
 ALIKE: Final = 4.0
-"""Weight of the fleet's typical noise, in runs of a case."""
-FLEET: Final = 6
-"""Minimum cases of a fleet."""
+"""Weight of the cases' typical noise, in runs of a case."""
+MANY_CASES: Final = 6
+"""Minimum cases of a node that are compared as many."""
 OWN: Final = 1.5
 """Minimum size of a shift as a multiple of the largest placebo of the history."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PlaceShifts:
     """Shift of each case at one place; logarithms, positive is better.
 
     Attributes:
@@ -62,7 +62,7 @@ class Known:
     degrees: float
 
 
-def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) -> Known:
+def shifts_at_place(before: Matrix, after: Matrix, counts: Matrix | None = None) -> PlaceShifts:
     """Return the shift of `after` relative to `before`, with its scale from placebos.
 
     Args:
@@ -74,7 +74,7 @@ def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) ->
     level, noise, block, placebos, scales, degrees = past(before, after.shape[1])
     shift, guarded = shifts(after[:, -block:], level, noise, block=block)
     wider = np.ones(len(before)) if counts is None else np.sqrt(block / np.minimum(counts, block))
-    return Known(
+    return PlaceShifts(
         shift=shift[:, 0],
         guarded=agreed(shift, guarded)[:, 0],
         scale=scales[0] * wider,
@@ -109,7 +109,7 @@ def _of_cases(before: Matrix, block: int) -> tuple[Matrix, ...]:
 def _few(before: Matrix, after: int) -> _PastShifts:
     """Return what a history that is too short for placebos shows, with its noise as the scale.
 
-    The noise of a case is shrunk towards the fleet's typical noise; the interval reflects the
+    The noise of a case is shrunk towards the cases' typical noise; the interval reflects the
     number of runs. Each run before is a placebo of the common shift of the host.
     """
     cases, runs = before.shape
@@ -117,7 +117,7 @@ def _few(before: Matrix, after: int) -> _PastShifts:
     rest = before - level[:, -1:]
     variance = (rest**2).sum(axis=1) / (runs - 1)
     degrees = runs - 1.0
-    if cases >= FLEET:
+    if cases >= MANY_CASES:
         typical = float(np.median(variance))
         variance = (degrees * variance + ALIKE * typical) / (degrees + ALIKE)
         degrees += ALIKE
@@ -224,8 +224,8 @@ class GroupShift:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetShift:
-    """Effect of an event on a fleet.
+class NodeShift:
+    """Effect of an event on the cases of a node.
 
     Attributes:
         groups: groups that shifted, the most significant first.
@@ -241,13 +241,13 @@ class FleetShift:
     common: float
 
 
-def judge_fleet(
-    known: Known,
+def judge_cases(
+    known: PlaceShifts,
     labels: Sequence[Mapping[str, str]],
     *,
     host: Common = NOTHING,
     strictness: float = 1.0,
-) -> FleetShift:
+) -> NodeShift:
     """Return the groups that shifted at the event, and the remaining shift of each case.
 
     Args:
@@ -270,11 +270,15 @@ def judge_fleet(
     if everything is not None:
         groups.append(everything)
         common -= everything.effect
-    return FleetShift(tuple(groups), p_values, adjusted(p_values), common)
+    return NodeShift(tuple(groups), p_values, adjusted(p_values), common)
 
 
 def _contrasts(
-    known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix, level: float, host: Common
+    known: PlaceShifts,
+    labels: Sequence[Mapping[str, str]],
+    rest: Matrix,
+    level: float,
+    host: Common,
 ) -> list[GroupShift]:
     """Find groups that shifted relative to the other cases; remove their effects from `rest`.
 
@@ -309,7 +313,7 @@ def _contrasts(
     return contrasts
 
 
-def _centred(shifts: Matrix, known: Known) -> Matrix:
+def _centred(shifts: Matrix, known: PlaceShifts) -> Matrix:
     """Return the shifts without their common part at a place, in scales of the cases, clipped.
 
     The common part is removed before scaling: it is the same ratio for quiet and noisy cases, and
@@ -336,7 +340,7 @@ def _apart(shifts: Matrix, masks: Matrix) -> Matrix:
     return apart
 
 
-def _pooled_scale(placebos: Matrix, floor: Matrix, known: Known) -> Matrix:
+def _pooled_scale(placebos: Matrix, floor: Matrix, known: PlaceShifts) -> Matrix:
     """Return the scale of pooled scores, [groups]: at least that of independent cases."""
     ratio = (spread(placebos) / floor) ** 2
     typical = max(float(np.median(ratio)), 1.0)
@@ -346,7 +350,7 @@ def _pooled_scale(placebos: Matrix, floor: Matrix, known: Known) -> Matrix:
 
 
 def _group_shift(
-    known: Known, rest: Matrix, mask: Flags, group: Group, p_value: float, host: Common
+    known: PlaceShifts, rest: Matrix, mask: Flags, group: Group, p_value: float, host: Common
 ) -> GroupShift:
     inside, outside = float(np.median(rest[mask])), float(np.median(rest[~mask]))
     # A contrast does not show which side shifted. The common shifts of the host do.
@@ -381,7 +385,7 @@ def _named(shift: GroupShift, groups: Mapping[Group, Flags]) -> GroupShift:
     return shift
 
 
-def _everything(known: Known, rest: Matrix, level: float, host: Common) -> GroupShift | None:
+def _everything(known: PlaceShifts, rest: Matrix, level: float, host: Common) -> GroupShift | None:
     """Return the shift of all cases if it exceeds the common placebo shifts of the host."""
     cases = len(rest)
     if cases < 2 * LEAST_MEMBERS:
@@ -414,7 +418,7 @@ def _moved_along(rest: Matrix, scale: Matrix, effect: float) -> Flags:
     return along
 
 
-def _single(known: Known, rest: Matrix) -> tuple[Matrix, float]:
+def _single(known: PlaceShifts, rest: Matrix) -> tuple[Matrix, float]:
     """Return the p-value of each case relative to the host's common shift, and that shift."""
     past = known.guarded_placebos
     now = known.guarded - (known.shift - rest)

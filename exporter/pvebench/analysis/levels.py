@@ -10,7 +10,7 @@ from pvebench.analysis.arrays import Matrix, Places, np
 # --- robust levels: one or two glitches in a window hardly change them ---
 #
 # All functions use matrices of logarithms, one row per case and one column per run, so that a whole
-# fleet costs hardly more than one case. A *place* t is the border before run t.
+# node costs hardly more than one case. A *place* t is the border before run t.
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation of a normal distribution, inverted."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pvebench.analysis.event_effects import common_of
-from pvebench.analysis.group_effects import judge_fleet, known_shifts
+from pvebench.analysis.group_effects import judge_cases, shifts_at_place
 
 CASES, BEFORE = 8, 60
 
@@ -17,10 +17,10 @@ def groups_of(ratios: list[float], *, after: int, seed: int) -> list[tuple[tuple
     values = rng.normal(0.0, 0.03, (CASES, BEFORE + after))
     values[:, BEFORE:] += np.log(ratios)[:, None]
     shared = np.median(values, axis=0)
-    known = known_shifts((values - shared)[:, :BEFORE], (values - shared)[:, BEFORE:])
+    known = shifts_at_place((values - shared)[:, :BEFORE], (values - shared)[:, BEFORE:])
     host = common_of(shared, [86400.0 * run for run in range(BEFORE + after)], BEFORE)
-    fleet = judge_fleet(known, [{}] * CASES, host=host)
-    return [found.group for found in fleet.groups if abs(found.effect) >= 0.02]
+    of_node = judge_cases(known, [{}] * CASES, host=host)
+    return [found.group for found in of_node.groups if abs(found.effect) >= 0.02]
 
 
 def told(ratios: list[float], *, after: int) -> int:
