@@ -215,9 +215,10 @@ def test_a_burst_while_the_server_computes_takes_few_file_descriptors(tmp_path: 
 
 def test_the_pulse_of_the_watchdog_does_not_stop_when_the_clock_is_set_back(tmp_path: Path) -> None:
     web = Served(tmp_path, tls=False).web
-    for _ in range(2):
-        asyncio.run(web._server.on_tick(0))
-        web._server.last_notified += 3600
+    with web._socket:
+        for _ in range(2):
+            asyncio.run(web._server.on_tick(0))
+            web._server.last_notified += 3600
     assert web.turns == 2
 
 
