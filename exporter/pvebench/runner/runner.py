@@ -196,7 +196,10 @@ class Runner:
             run.fail(Outcome.SKIPPED if skipped else Outcome.FAILED, error.reason)
             run.retryable = error.retryable
             if isinstance(error, NeverBooted):
-                self._boots.setdefault(_boot_of(run.case.scenario), error.reason)
+                # One that has booted in this cycle may boot again.
+                run.retryable = not self._boots.setdefault(
+                    _boot_of(run.case.scenario), error.reason
+                )
             run.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError) and not skipped:
                 self._setup.mark_unverified()
