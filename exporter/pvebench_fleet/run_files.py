@@ -27,7 +27,7 @@ from pvebench.files import open_regular
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache, Disk, HostCache, option_text
-from pvebench.model.environment import Environment
+from pvebench.model.environment import FACT_NAMES, Environment
 from pvebench.model.figures import impossible_number
 from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Layout
@@ -326,14 +326,6 @@ def _shown(data: Any) -> Any:
 
 # --- Pseudonyms
 
-FACTS: Final = frozenset(
-    {
-        *("accel", "ceph", "cpu_model", "cpu_type", "cpus", "fio", "governor", "guest_image"),
-        *("guest_kernel", "host_fio", "host_os", "kernel", "lxc", "machine", "microcode", "pve"),
-        *("qemu", "qemu_package", "qemu_server", "zfs"),
-    }
-)
-"""Facts of environments that name no machine."""
 OPTIONS: Final = frozenset(
     {
         *(option.name for kind in (Disk, Layout) for option in fields(kind)),
@@ -376,7 +368,7 @@ class Pseudonyms:
     def _environment(self, data: dict[str, Any]) -> dict[str, Any]:
         environment = Environment(
             node=self._name("node", data["node"]),
-            facts={name: text for name, text in data["facts"].items() if name in FACTS},
+            facts={name: text for name, text in data["facts"].items() if name in FACT_NAMES},
             simulated=self._simulated,
         )
         self._digests[data["digest"]] = environment.digest

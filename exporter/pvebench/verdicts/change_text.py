@@ -10,30 +10,10 @@ from typing import Final
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, FactDifference, Match, Move, NearbyEvent, derived
 from pvebench.model.definition import LOADS
+from pvebench.model.environment import FACT_NAMES
 from pvebench.model.figure import VerdictFigure
 from pvebench.model.units import count_text, show_span
 
-_FACTS: Final[Mapping[str, str]] = {
-    "pve": "pve-manager",
-    "kernel": "kernel",
-    "qemu_package": "pve-qemu-kvm",
-    "qemu": "QEMU",
-    "qemu_server": "qemu-server",
-    "zfs": "ZFS",
-    "ceph": "Ceph",
-    "machine": "machine type",
-    "microcode": "microcode",
-    "governor": "CPU governor",
-    "accel": "accelerator",
-    "cpu_model": "CPU",
-    "cpus": "number of CPUs",
-    "guest_kernel": "guest kernel",
-    "guest_image": "guest image",
-    "fio": "fio",
-    "host_os": "host system",
-    "cpu_type": "CPU type",
-}
-"""Fact -> its name in sentences."""
 _LOADS: Final[Mapping[str, str]] = {
     **LOADS,
     "randrw": "mixed random I/O",
@@ -239,7 +219,7 @@ def cause_text(change: Change) -> str:
 
 def differences_text(different: Sequence[FactDifference]) -> str:
     """Return the new versions: `pve-qemu-kvm 9.2.0-2 and kernel 6.11.11-1-pve`."""
-    names = [(_FACTS.get(known.fact, known.fact), known.after) for known in different]
+    names = [(FACT_NAMES.get(known.fact, known.fact), known.after) for known in different]
     return listed([f"{name} {after}" if after else f"unknown {name}" for name, after in names])
 
 

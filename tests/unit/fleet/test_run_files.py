@@ -14,16 +14,18 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pvebench.analysis.change import INCOMPARABLE, LIKELY
 from pvebench.cli.main import run_cli
+from pvebench.drivers.linux.procfs import host_facts
+from pvebench.drivers.proxmox.node.node_state import _PACKAGES, vm_facts
 from pvebench.errors import ConfigError, StoreError, StoreMixed
-from pvebench.model.environment import Environment
+from pvebench.model.environment import FACT_NAMES, Environment
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.report.html import FACTS as SHOWN_FACTS
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
 from pvebench_fleet import run_files
-from pvebench_fleet import run_files as pseudonyms
 from testing.packs import ROOT
 from testing.run_files import exported, imported, lines_of, store_at
 from testing.stored_runs import FIRST, SECOND, run
@@ -319,7 +321,7 @@ def test_an_anonymous_file_has_no_name_and_imports_like_another(
 ) -> None:
     node, storage = f"{SECRET}-node", f"{SECRET}-nas"
     scenario = replace(FIRST.scenario, node=node, storage=storage, identity=f"{SECRET}-serial")
-    facts = {"kernel": "6.8.12", "hostname": SECRET, "new_fact": SECRET}
+    facts = {"kernel": "6.8.12", "vioscsi": "100.95", "hostname": SECRET, "new_fact": SECRET}
     runs = [
         replace(
             run(day),
@@ -340,6 +342,7 @@ def test_an_anonymous_file_has_no_name_and_imports_like_another(
     assert runs[0].case.fingerprint not in text
     assert runs[0].environment.digest not in text
     assert "6.8.12" in text
+    assert "100.95" in text
     keys = [{line["case"] for line in lines_of(file) if line["kind"] == "run"}
             for file in (first, second)]  # fmt: skip
     assert len(keys[0]) == len(keys[1]) == 1
@@ -348,8 +351,10 @@ def test_an_anonymous_file_has_no_name_and_imports_like_another(
     assert [one.definition.storage for one in here.runs()] == ["storage1"] * 3
 
 
-def test_facts_that_the_report_shows_stay_in_anonymous_files() -> None:
-    assert set(SHOWN_FACTS) <= pseudonyms.FACTS
+def test_every_fact_that_is_shown_ranked_or_read_has_a_name_and_stays_in_anonymous_files() -> None:
+    vm, _ = vm_facts({"running-qemu": "9"}, {"cpu": "host"}, qemu_package="")
+    read = {*vm, *host_facts(), *_PACKAGES.values()}
+    assert read | {*SHOWN_FACTS, *LIKELY, *INCOMPARABLE} <= FACT_NAMES.keys()
 
 
 def test_a_run_whose_text_no_file_can_have_is_left_out(tmp_path: Path, here: Store) -> None:
