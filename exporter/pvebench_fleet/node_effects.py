@@ -15,7 +15,7 @@ from typing import Final
 from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory, Group
 from pvebench.analysis.change import FactDifference
-from pvebench.analysis.difference import FEW, FURTHEST
+from pvebench.analysis.difference import widening
 from pvebench.analysis.events import Event
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
 from pvebench.model.units import DAY
@@ -231,12 +231,9 @@ def _difference(*sides: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     counts = [np.sum(~np.isnan(side), axis=1) for side in sides]
     rests = [np.nan_to_num(side - _level(side)[:, None]) for side in sides]
     power = sum((np.sum(rest**2, axis=1) for rest in rests), np.zeros(len(sides[0])))
-    likeness = sum(np.sum(rest[:, 1:] * rest[:, :-1], axis=1) for rest in rests)
+    products = sum((np.sum(rest[:, 1:] * rest[:, :-1], axis=1) for rest in rests), 0 * power)
     total = np.maximum(counts[0] + counts[1], 3)
-    likeness = likeness / np.maximum(power, TINY**2) + 1 / total
-    likeness = np.clip(likeness, 0.0, None) * total / (total + FEW)
-    likeness = np.minimum(likeness, FURTHEST)
-    variance = (1 + likeness) / (1 - likeness) * power / (total - 2)
+    variance = widening(power, products, total) * power / (total - 2)
     enough = (counts[0] >= LEAST_BASELINE) & (counts[1] >= LEAST_AFTER)
     share = np.where(enough, sum(1 / np.maximum(count, 1) for count in counts), 0.0)
     return _level(sides[1]) - _level(sides[0]), variance, share

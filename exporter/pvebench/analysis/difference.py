@@ -118,10 +118,7 @@ def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Diff
     levels, rests = zip(*(_level(part) for part in (before, after)), strict=True)
     count = len(before) + len(after)
     power = sum(float(rest @ rest) for rest in rests)
-    likeness = sum(float(rest[1:] @ rest[:-1]) for rest in rests) / max(power, TINY**2)
-    # Subtracting the mean of few runs makes them appear negatively correlated.
-    likeness = min(FURTHEST, max(0.0, likeness + 1 / count) * count / (count + FEW))
-    wider = (1 + likeness) / (1 - likeness)
+    wider = float(widening(power, sum(float(rest[1:] @ rest[:-1]) for rest in rests), count))
     degrees = max(1.0, (count - 2) / wider)
     spread = max(TINY, math.sqrt(wider * power / max(1, count - 2)))
     effect = float(levels[1] - levels[0])
@@ -130,6 +127,19 @@ def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Diff
     counts = len(before), len(after)
     low, high, level = effect - reach, effect + reach, float(levels[0])
     return Difference(effect, low, high, spread, *counts, level, likeness=wider)
+
+
+def widening(power: Matrix | float, products: Matrix | float, count: Matrix | float) -> Matrix:
+    """Return how much autocorrelation of runs widens the variance of their mean.
+
+    Args:
+        power: sum of the squared distances from the level.
+        products: sum of the products of each distance and the next.
+    """
+    # Subtracting the mean of few runs makes them appear negatively correlated.
+    likeness = np.maximum(0.0, products / np.maximum(power, TINY**2) + 1 / count)
+    likeness = np.minimum(FURTHEST, likeness * count / (count + FEW))
+    return np.asarray((1 + likeness) / (1 - likeness))
 
 
 def size_text(effect: float) -> str:
