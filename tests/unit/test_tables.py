@@ -161,7 +161,7 @@ ELSEWHERE = {
     "diagnostics/test_doctor.py": "outgoing",
     "scheduler/test_pacing.py": "storage_use",
     "drivers: by the storages and VMs that use them": """
-        ceph_state disk_readback local_backends loop network node_backends""",
+        ceph_state disk_readback local_backends loop node_backends""",
     "proxmox: by tests of a whole VM": "backup_archives cluster_access vm_snapshots",
     "node_durability: by the measured durability of a node": "records",
     "references/test_columns.py": "delimited reference_series",

@@ -130,7 +130,7 @@ class NfsStorage(Storage):
         details = {"server": settings.server, "export": settings.export, "name": name}
         unlink(**details)
         entry = self._journal.open(NFS_KIND, details)
-        url = f"nfs://{settings.server}{settings.export}/{name}"
+        url = _url(settings.server, settings.export, name)
         try:
             create_image(url, scenario.disk, scenario.volume_bytes)
         except VolumeError:
@@ -189,12 +189,17 @@ def unlink(server: str, export: str, name: str) -> None:
         raise VolumeError("libnfs returned no context")
     try:
         if library.nfs_mount(context, server.encode(), export.encode()) < 0:
-            raise _failed(library, context, f"cannot mount nfs://{server}{export}")
+            raise _failed(library, context, f"cannot mount {_url(server, export)}")
         code = library.nfs_unlink(context, f"/{name}".encode())
         if code < 0 and code != -errno.ENOENT:
             raise _failed(library, context, f"cannot remove {name} on {server}")
     finally:
         library.nfs_destroy_context(context)
+
+
+def _url(server: str, *path: str) -> str:
+    """Return the URL of a path; an IPv6 address needs brackets, which QEMU 7.2 does not resolve."""
+    return f"nfs://{f'[{server}]' if ':' in server else server}{'/'.join(path)}"
 
 
 def _library() -> ctypes.CDLL:
