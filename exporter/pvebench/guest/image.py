@@ -1,4 +1,4 @@
-"""Built image: files, manifest and verification."""
+"""Built image: files, manifest and verification. `recipe` and `content` say what is in it."""
 
 from __future__ import annotations
 

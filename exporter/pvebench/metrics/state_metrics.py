@@ -1,7 +1,7 @@
-"""Catalog of all pvebench metrics: name, type, labels, help.
+"""Metrics of the state of pvebench: name, type, labels, help; and the catalog of all metrics.
 
-`model/figures.py` has those of a run's numbers. Collectors, docs/metrics.md and the dashboards
-take names from both. Names and labels follow the Prometheus conventions: base units, `_info` for
+Those of a run's numbers, such as `pvebench_iops`, are in `model/figures.py`. Collectors,
+docs/metrics.md and the dashboards take names from both. Names and labels follow the Prometheus conventions: base units, `_info` for
 facts, `_timestamp_seconds` for times, `_total` for counters; no label changes with every run.
 """
 

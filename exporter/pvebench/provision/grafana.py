@@ -1,4 +1,7 @@
-"""Push of the shipped dashboards to a Grafana. It marks pushed dashboards, changes no others."""
+"""Push of the shipped dashboards to a Grafana. It marks pushed dashboards, changes no others.
+
+`grafana/builder` builds them.
+"""
 
 from __future__ import annotations
 
