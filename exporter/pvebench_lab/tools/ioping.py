@@ -1,7 +1,8 @@
 """ioping: one small operation at a time, as a user waiting for the disk experiences it.
 
 Its JSON lists every request, so percentiles are exact; they are only computed from enough
-requests. ioping itself excludes the first request as a warm-up.
+requests. ioping itself excludes the first request as a warm-up. Its rates are requests per time of
+requests: with pauses between them, only latencies are results.
 """
 
 from __future__ import annotations
@@ -149,7 +150,10 @@ class Ioping(Tool):
         ]
         refuse(_faults(stat, times), evidence=output[-200:])
         direction = workload.directions[0]
-        return Parsed(samples=tuple(_samples(direction, stat, times)))
+        samples = [*_latencies(direction, stat, times)]
+        if not workload.parameters["interval_seconds"]:
+            samples += _rates(direction, stat)
+        return Parsed(samples=tuple(samples))
 
 
 def _entries(output: str) -> list[dict[str, Any]]:
@@ -221,15 +225,20 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
         yield f"a request's time is not between min {low:.10g} and max {high:.10g}"
 
 
-def _samples(direction: Direction, stat: dict[str, float], times: list[float]) -> list[Sample]:
-    seconds = stat["time"] / NANOSECONDS
-    names = {"mean": "avg", "min": "min", "max": "max", "stddev": "mdev"}
-    samples = [
+def _rates(direction: Direction, stat: dict[str, float]) -> list[Sample]:
+    """Return rates and run time, which leave out the pauses between requests."""
+    return [
         figures.IOPS.sample(stat["iops"], direction),
         figures.BANDWIDTH.sample(stat["bps"], direction),
+        figures.RUNTIME.sample(stat["time"] / NANOSECONDS, direction),
+    ]
+
+
+def _latencies(direction: Direction, stat: dict[str, float], times: list[float]) -> list[Sample]:
+    names = {"mean": "avg", "min": "min", "max": "max", "stddev": "mdev"}
+    samples = [
         figures.OPERATIONS.sample(stat["count"], direction),
         figures.BYTES.sample(stat["size"], direction),
-        figures.RUNTIME.sample(seconds, direction),
         *(
             figures.LATENCIES["clat", statistic].sample(stat[key] / NANOSECONDS, direction)
             for statistic, key in names.items()

@@ -23,6 +23,13 @@ def test_ioping_gives_rate_latency_and_exact_percentiles() -> None:
     assert ("clat_percentile", "read", "99.9") not in found
 
 
+def test_pings_with_pauses_have_latencies_but_no_rate() -> None:
+    """ioping's rates are requests per time of requests: 427 IOPS here, although 59 per second."""
+    found = values(golden(resolve("ioping", cached=True, count=5, interval="20ms"), "cached.json"))
+    assert found["clat_mean", "read", ""] == pytest.approx(0.002341693)
+    assert not {metric for metric, *_ in found} & {"iops", "bandwidth", "runtime"}
+
+
 def test_few_pings_have_no_high_percentile() -> None:
     found = values(golden(resolve("ioping", rw="write", count=10, interval=0), "write.json"))
     assert ("clat_percentile", "write", "50") in found
