@@ -13,29 +13,11 @@ from typing import Final, Literal
 from pvebench.analysis.case_history import ChangeKind, Group
 from pvebench.analysis.concurrent_changes import ConcurrentChange
 from pvebench.analysis.levels import LEAST
-from pvebench.model.environment import KnownIssue
+from pvebench.model.environment import FACT_NAMES, KnownIssue
 from pvebench.model.figure import VerdictFigure
 
 # --- Likely causes: differences, known issues, events nearby.
 
-LIKELY: Final = (
-    "governor",
-    "qemu_package",
-    "qemu",
-    "kernel",
-    "zfs",
-    "ceph",
-    "qemu_server",
-    "machine",
-    "microcode",
-    "fio",
-    "guest_kernel",
-    "guest_image",
-    "cpu_type",
-    "pve",
-    "host_os",
-)
-"""Facts that change storage performance, likeliest first: pve-manager has hardly ever done so."""
 INCOMPARABLE: Final = ("accel", "cpu_model", "cpus")
 """Facts that identify the machine: results before and after a change of one do not compare."""
 SAME: Final = 0.25
@@ -56,7 +38,7 @@ class FactDifference:
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[FactDifference, ...]:
     """Return the differences between two environments, likeliest cause first."""
     facts = [fact for fact in {**before, **after} if before.get(fact) != after.get(fact)]
-    rank = {fact: number for number, fact in enumerate(LIKELY)}
+    rank = {fact: number for number, fact in enumerate(FACT_NAMES)}
     facts.sort(key=lambda fact: (rank.get(fact, len(rank)), fact))
     different = [FactDifference(fact, before.get(fact, ""), after.get(fact, "")) for fact in facts]
     # The package's version is more precise than QEMU's own number.

@@ -1,8 +1,9 @@
 """Metrics of the state of pvebench: name, type, labels, help; and the catalog of all metrics.
 
 Those of a run's numbers, such as `pvebench_iops`, are in `model/figures.py`. Collectors,
-docs/metrics.md and the dashboards take names from both. Names and labels follow the Prometheus conventions: base units, `_info` for
-facts, `_timestamp_seconds` for times, `_total` for counters; no label changes with every run.
+docs/metrics.md and the dashboards take names from both. Names and labels follow the Prometheus
+conventions: base units, `_info` for facts, `_timestamp_seconds` for times, `_total` for counters;
+no label changes with every run.
 """
 
 from __future__ import annotations

@@ -17,33 +17,36 @@ from typing import Final, Literal
 MAX_FACT: Final = 300
 """Maximum characters of a fact: it comes from nodes and guests, and becomes a label."""
 FACT_NAMES: Final[Mapping[str, str]] = {
-    "pve": "pve-manager",
-    "kernel": "kernel",
+    "governor": "CPU governor",
     "qemu_package": "pve-qemu-kvm",
     "qemu": "QEMU",
-    "qemu_server": "qemu-server",
+    "kernel": "kernel",
     "zfs": "ZFS",
     "ceph": "Ceph",
+    "qemu_server": "qemu-server",
     "machine": "machine type",
     "microcode": "microcode",
-    "governor": "CPU governor",
+    "fio": "fio",
+    "guest_kernel": "guest kernel",
+    "guest_image": "guest image",
+    "cpu_type": "CPU type",
+    "pve": "pve-manager",
+    "host_os": "host system",
     "accel": "accelerator",
     "cpu_model": "CPU",
     "cpus": "number of CPUs",
-    "guest_kernel": "guest kernel",
-    "guest_image": "guest image",
-    "fio": "fio",
     "fio_sha256": "file of fio",
-    "host_os": "host system",
-    "cpu_type": "CPU type",
     "host_fio": "fio of the host",
     "lxc": "LXC",
-    "windows_build": "Windows",
-    "virtio_win": "virtio-win",
-    "viostor": "viostor",
     "vioscsi": "vioscsi",
+    "viostor": "viostor",
+    "virtio_win": "virtio-win",
+    "windows_build": "Windows",
 }
-"""Fact -> its name in sentences: all but those of storages. Anonymous files have only these."""
+"""Fact -> its name in sentences: all but those of storages. Anonymous files have only these.
+
+Those that change storage performance come first, likeliest first: pve-manager hardly ever did so.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pvebench import __version__
 from pvebench.model.consistency import is_own_share
+from pvebench.model.environment import FACT_NAMES
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome
 from pvebench.model.units import count_text, show_bytes, show_latency, show_rate
@@ -154,21 +155,6 @@ def _rank(title: str) -> tuple[bool, int]:
     return title.startswith("RND"), -int(depth[1]) if depth else 0
 
 
-FACTS = (
-    "accel",
-    "kernel",
-    "qemu",
-    "guest_kernel",
-    "fio",
-    "host_fio",
-    "cpu_model",
-    "host_os",
-    "machine",
-    "governor",
-    "guest_image",
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """Subject of the report.
@@ -216,7 +202,7 @@ def report_html(
         blocks=blocks,
         series=series,
         environments=environments,
-        facts=FACTS,
+        facts=FACT_NAMES,
         doubtful=[row for row in rows if not row.good],
         operations=operation_lines(
             (run for run in runs if run.outcome.good),
