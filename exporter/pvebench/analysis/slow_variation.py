@@ -14,6 +14,7 @@ from typing import Final
 from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import CaseStep
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY, crossing
+from pvebench.analysis.noise_patterns import LONGER
 
 BLOCK: Final = 10
 """Runs per block; its median hardly varies from run to run."""
@@ -29,9 +30,10 @@ LASTING: Final = 20
 """Minimum runs on each side of a step that separates them, whatever varies elsewhere …"""
 FEW: Final = 0.15
 """… and maximum share of such runs on either side."""
-FLICKERS: Final = 6
-OFTEN: Final = 0.2
-"""Minimum number of stays of up to a block, and of their share, that make levels a variation."""
+FLICKERS: Final = 7
+OFTEN: Final = 0.15
+"""Minimum number of stays, and share of those of up to a block, that make levels a variation, until
+the present one lasts `LONGER` than all before it did."""
 MANY: Final = 0.24
 """Share of such runs from which a step is hardly one …"""
 UNCLEAR: Final = 2.0
@@ -96,11 +98,12 @@ def without_variation(
     """
     stays = [end - begin for begin, end in pairwise([0, *places])]
     short = sum(stay <= BLOCK for stay in stays)
-    flickers = short >= FLICKERS and short > OFTEN * len(stays)
+    settled = len(logs) - places[-1] > LONGER * max(stays)
+    flickers = len(stays) >= FLICKERS and short > OFTEN * len(stays) and not settled
     kept = list(zip(steps, places, strict=True))
     while kept:
         borders = [0, *(place for _, place in kept), len(logs)]
-        least = OUTGROWS * slow_variation(logs, [] if flickers else borders[1:-1])
+        least = OUTGROWS * slow_variation(logs, borders[-2:-1] if flickers else borders[1:-1])
         small = [
             (step, place)
             for (step, place), begin, end in zip(kept, borders, borders[2:], strict=False)

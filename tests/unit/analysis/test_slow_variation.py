@@ -18,3 +18,11 @@ def test_a_step_within_the_slow_variation_of_a_case_is_no_change() -> None:
 def test_a_wandering_level_is_not_two_levels() -> None:
     series = unchanged("slow wander", stream(6, "slow wander", 10))
     assert not ask(series).red
+
+
+def test_switches_between_two_levels_with_short_stays_are_no_changes() -> None:
+    series = unchanged("independent", stream(7, "switches", 1), 226, 8)
+    for number, place in enumerate((17, 53, 61, 94, 110, 169, 175, 199, 214)):
+        series = series.changed(place, 0.8 if number % 2 else 1.25)
+    assert not ask(series).changes
+    assert ask(series.changed(216, 0.5)).red
