@@ -15,7 +15,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, cast
@@ -55,8 +55,12 @@ MAX_OTHER_BYTES: Final = 64 * 1024**2
 SMALLEST: Final = 1e-18
 """Smallest value but 0; ratios of smaller ones would not be finite."""
 _DEFAULTS: Final = {
-    option.name: option_text(option.default) for option in (*fields(Disk)[3:], *fields(Layout))
+    option.name: option_text(option.default)
+    for kind in (Disk, Layout)
+    for option in fields(kind)
+    if option.default is not MISSING
 }
+"""Option -> its default as text."""
 _GZIP: Final = ".gz"
 
 
@@ -294,7 +298,9 @@ def _fingerprint(definition: Definition) -> str:
 
     As in `Scenario`, options at their defaults are left out: a new one ends no history.
     """
-    options = sorted(definition.options.items() - _DEFAULTS.items())
+    options = {
+        name: text for name, text in definition.options.items() if _DEFAULTS.get(name) != text
+    }
     meaning = [dict(definition.labels), options, definition.conditions]
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()[:16]
 
