@@ -1,21 +1,19 @@
 """Files of runs, format `pvebench-runs/1`: a run with its environment and definition, for others.
 
 Lines are those of a push to the hub. Foreign files are not trusted: lines, sizes and types have
-limits, texts are sanitized, and digests and keys are computed again from what they stand for: two
-definitions that differ have different keys, whatever their fingerprints in the file are.
+limits, texts are sanitized, and digests of environments and keys are computed again. A fingerprint
+stays as it is: only the site itself can compute it, and runs of other sites have a node of their own.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import hmac
-import json
 import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, cast
@@ -26,7 +24,7 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.files import open_regular
 from pvebench.log import log
 from pvebench.model.definition import Definition
-from pvebench.model.disk import Cache, Disk, HostCache, option_text
+from pvebench.model.disk import Cache, Disk, HostCache
 from pvebench.model.environment import FACT_NAMES, Environment
 from pvebench.model.figures import impossible_number
 from pvebench.model.run import Sample, Unit
@@ -54,13 +52,6 @@ MAX_OTHER_BYTES: Final = 64 * 1024**2
 """Maximum size of all lines but runs, which stay in memory: thousands of cases have 10 MB."""
 SMALLEST: Final = 1e-18
 """Smallest value but 0; ratios of smaller ones would not be finite."""
-_DEFAULTS: Final = {
-    option.name: option_text(option.default)
-    for kind in (Disk, Layout)
-    for option in fields(kind)
-    if option.default is not MISSING
-}
-"""Option -> its default as text."""
 _GZIP: Final = ".gz"
 
 
@@ -222,13 +213,11 @@ class RunsFile:
             case DefinitionLine():
                 data = _shown(line.definition.as_data())
                 data["labels"]["node"] = self._node(data["labels"]["node"])
-                definition = Definition.from_data(data)
+                self._definitions[line.key] = definition = Definition.from_data(data)
                 try:
                     _check_options(definition)
                 except ValueError as error:
                     self._fail(f"definition: {error}")
-                definition = replace(definition, fingerprint=_fingerprint(definition))
-                self._definitions[line.key] = definition
             case _:
                 self._fail("a second head; import files one by one")
 
@@ -291,18 +280,6 @@ def _check_options(definition: Definition) -> None:
     for name in ("bs", "iodepth", "numjobs"):
         if not 0 <= int(parameters.get(name, 1)) <= 2**40:
             raise ValueError(f"{name} out of range")
-
-
-def _fingerprint(definition: Definition) -> str:
-    """Return a digest of everything that results must have in common to be comparable.
-
-    As in `Scenario`, options at their defaults are left out: a new one ends no history.
-    """
-    options = {
-        name: text for name, text in definition.options.items() if _DEFAULTS.get(name) != text
-    }
-    meaning = [dict(definition.labels), options, definition.conditions]
-    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _maker(metric: str, direction: str, part: str, unit: str) -> Callable[[float], Sample]:
@@ -392,7 +369,7 @@ class Pseudonyms:
         _, dot, rest = labels["scenario"].partition(f"{labels['storage']}.")
         scenario = f"{storage}.{rest}" if dot else self._digest(labels["scenario"])
         fingerprint = self._digest(definition["fingerprint"])
-        key = case_key(node, f"{scenario}/{definition['workload']['slug']}", fingerprint)
+        key = f"{node}/{scenario}/{definition['workload']['slug']}/{fingerprint}"
         self._cases[data["key"]] = key
         names = {"node": node, "storage": storage, "scenario": scenario}
         changed = {

@@ -217,23 +217,6 @@ def test_an_option_that_readers_cannot_understand_is_refused(
         imported(path, here)
 
 
-@pytest.mark.parametrize(
-    ("change", "same"),
-    [
-        (_option("parameters", "bs", 65536), 1),
-        (_option("scenario", "ssd", "1"), 1),
-        (lambda line: line["definition"]["scenario"].pop("ssd"), 2),  # a default
-    ],
-)
-def test_no_fingerprint_in_a_file_makes_another_definition_comparable(
-    change: Callable[[dict[str, Any]], None], same: int, path: Path, tmp_path: Path, here: Store
-) -> None:
-    imported(path, here)
-    forged = TemporaryStore(tmp_path / "forged.db")
-    imported(changed(path, change, "definition"), forged)
-    assert len(here.cases().keys() & forged.cases().keys()) == same
-
-
 def test_a_value_too_small_for_ratios_is_0(path: Path, here: Store) -> None:
     imported(changed(path, _set(values=[5e-324]), "run"), here)
     assert [one.samples[0].value for one in here.runs()] == [1000.0, 1000.0, 0.0]
