@@ -1,8 +1,8 @@
 """Files of runs, format `pvebench-runs/1`: a run with its environment and definition, for others.
 
 Lines are those of a push to the hub. Foreign files are not trusted: lines, sizes and types have
-limits, texts are sanitized, and digests of environments and keys are computed again. A fingerprint
-stays as it is: only the site itself can compute it, and runs of other sites have a node of their own.
+limits, texts are sanitized, and digests of environments and keys are computed again. The
+fingerprint of a definition is that of the site that measured it.
 """
 
 from __future__ import annotations
