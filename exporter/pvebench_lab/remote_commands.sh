@@ -158,7 +158,13 @@ poll() { # DIRECTORY MOST
         echo running
         return
     fi
-    if [ -e "$1/code" ]; then cat "$1/code"; else echo gone; fi
+    if [ -e "$1/code" ]; then
+        cat "$1/code"
+    else
+        echo gone
+        : >>"$1/stdout" # it may have been killed before it opened them
+        : >>"$1/stderr"
+    fi
     head -c "$2" "$1/stdout" | wc -c
     head -c "$2" "$1/stdout"
     head -c "$2" "$1/stderr"

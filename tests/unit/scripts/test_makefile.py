@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pvebench.drivers.proxmox.node.node_ssh import script_of_node
+
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
 SHELL_SCRIPTS = [
@@ -138,10 +140,15 @@ def test_a_shell_script_is_strict_and_clean(script: Path) -> None:
 @pytest.mark.parametrize(
     "script", sorted((ROOT / "exporter").rglob("*.sh")), ids=lambda path: path.name
 )
-def test_a_script_that_goes_to_a_guest_or_a_node_is_clean_for_a_small_shell(script: Path) -> None:
+def test_a_script_that_goes_to_a_guest_or_a_node_is_clean_for_a_small_shell(
+    script: Path, tmp_path: Path
+) -> None:
     # Debian's /bin/sh is dash, and busybox' shell its relative.
-    assert script.read_text("utf-8").startswith(("#!/bin/sh\n", "#!/bin/busybox sh\n"))
-    assert output("shellcheck", "--shell=dash", script) == ""
+    text = script.read_text("utf-8")
+    assert text.startswith(("#!/bin/sh\n", "#!/bin/busybox sh\n"))
+    whole = tmp_path / script.name
+    whole.write_text(script_of_node() if "are inserted here.\n" in text else text, "utf-8")
+    assert output("shellcheck", "--shell=dash", whole) == ""
 
 
 @pytest.fixture
