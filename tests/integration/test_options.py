@@ -268,7 +268,7 @@ def nbd_server(directory: Path, export: str) -> Iterator[Path]:
         try:
             yield socket
         finally:
-            server.terminate()
+            server.kill()  # a signal to end is lost while qemu-nbd starts
 
 
 def test_an_nbd_export_with_our_mark_is_a_storage(bench: Bench, lab: Lab, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def nbd_over_tcp(directory: Path, export: str) -> Iterator[int]:
         try:
             yield port
         finally:
-            server.terminate()
+            server.kill()  # a signal to end is lost while qemu-nbd starts
 
 
 def test_an_export_over_the_network_has_round_trip_and_share_of_the_link(
