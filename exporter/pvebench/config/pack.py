@@ -428,3 +428,17 @@ def _words(command: str) -> list[str]:
     if not any(word.startswith("-") for word in words):
         raise ValueError("no options of fio; pass a command line such as 'fio --name=a --rw=read'")
     return words
+
+
+KEYS_OF_FACTS: Final = {
+    **{name: f"guest.{name}" for name in ("cpus", "os", "image", "template")},
+    "memory_bytes": "guest.memory",
+    "volume_bytes": "volume.size",
+    "file_bytes": "volume.file",
+    "file_name": "volume.file_name",
+    "fill_passes": "volume.fill",
+    "fill_compress": "volume.compress",
+    "ramp_seconds": "measure.ramp",
+    "runtime_seconds": "measure.runtime",
+}
+"""Fact of a definition -> its key in a pack, if that has another name."""

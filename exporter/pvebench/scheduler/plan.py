@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.config import Pack
+from pvebench.config.pack import KEYS_OF_FACTS, Pack
 from pvebench.drivers.vm_lifecycle import GUEST_SYSTEMS
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.definition import Definition
@@ -252,26 +252,12 @@ def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
         raise ConfigError([*dict.fromkeys(problems)])
 
 
-_PACK_KEYS: Final = {
-    **{name: f"guest.{name}" for name in ("cpus", "os", "image", "template")},
-    "memory_bytes": "guest.memory",
-    "volume_bytes": "volume.size",
-    "file_bytes": "volume.file",
-    "file_name": "volume.file_name",
-    "fill_passes": "volume.fill",
-    "fill_compress": "volume.compress",
-    "ramp_seconds": "measure.ramp",
-    "runtime_seconds": "measure.runtime",
-}
-"""Fact of a definition -> its key in a pack, if that has another name."""
-
-
 def _redefinition(case: Case, other: Case, *, of_scenario: bool) -> str:
     """Return what differs in a part that two cases share, and what ends it."""
     now, then = Definition.of(case), Definition.of(other)
     keys = [name for name, *_ in now.differences(then) if (name in now.options) is of_scenario]
     step = "use equal values" if of_scenario else "use equal values, raise its version"
-    names = ", ".join(_PACK_KEYS.get(key, key) for key in keys)
+    names = ", ".join(KEYS_OF_FACTS.get(key, key) for key in keys)
     return f"different {names}; {step} or run one of the packs"
 
 
