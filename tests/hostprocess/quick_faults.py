@@ -45,6 +45,8 @@ DROPS: Final = {
     "fill-zero": ("swap zero", _WHOLE),
 }
 """Likewise, begun before a fill. The first returns what an equal fill wrote earlier."""
+READS: Final = {"rw": "randread"}
+"""Its runs leave all that a fill wrote."""
 LATER: Final = "hang-later"
 """Begins before the run."""
 _SWAP: Final = """
@@ -139,25 +141,33 @@ def runs(runner: Runner, fault: Fault) -> list[Run]:
 def fills(runner: Runner, fault: Fault) -> list[Run]:
     """Return the run that fills the volume during a fault, and the one after it."""
     fault.begin()
-    said = [quick_runs.run(runner, NAME)]
+    said = [quick_runs.run(runner, NAME, READS)]
     fault.over()
-    return [*said, quick_runs.run(runner, NAME)]
+    return [*said, quick_runs.run(runner, NAME, READS)]
 
 
 def main(disk: str, seconds: str, *names: str) -> Mapping[str, Any]:
     state = quick_runs.STATE / "faults"
     (state / "run").mkdir(parents=True)
     store = Store(state / "pvebench.db", simulated=False)
+
+    def filled_again(runner: Runner | None = None) -> Runner:
+        """Return another runner, which fills the volume in its first run."""
+        if runner is not None:
+            runner.close()
+        return quick_runs.host_runner(store, storages, state / "run")
+
     device = Device(disk)
     claim(DEVICE, destroy=False)
     storages = {NAME: ("block", str(DEVICE))}
-    runner = quick_runs.host_runner(store, storages, state / "run")
-    quick_runs.run(runner, NAME)  # fills the volume
+    runner = filled_again()
+    quick_runs.run(runner, NAME)
     said = {}
     for name in names:
         if name in DROPS:
-            runner.close()
-            runner = quick_runs.host_runner(store, storages, state / "run")
+            runner = filled_again(runner)
+            quick_runs.run(runner, NAME, READS)
+            runner = filled_again(runner)
             done = fills(runner, Fault(device, name, 0))
         else:
             done = runs(runner, Fault(device, name, int(seconds)))

@@ -47,6 +47,9 @@ DISKS: Final = ("/dev/ubda", "/dev/ubdc", "/dev/ubdd", "/dev/ubde", "/dev/ubdf")
 MEASURED: Final = ("dm-cache", "nfs")
 """One of each kind: a run takes two seconds of CPU time."""
 SECONDS: Final = 1.0
+RATE: Final = {"bs": "4k", "iodepth": 4, "rate_iops": 400}
+"""The one CPU of this host has other work as well."""
+MIXED: Final = {"rw": "randrw", "rwmixread": 50}
 
 
 def claims(devices: Sequence[str]) -> dict[str, str]:
@@ -85,8 +88,8 @@ def runner_of_all(store: Store) -> Runner:
     return host_runner(store, STORAGES, STATE / "run")
 
 
-def run(runner: Runner, name: str) -> Run:
-    """Return one run of a mixed job on a storage."""
+def run(runner: Runner, name: str, job: Mapping[str, Any] = MIXED) -> Run:
+    """Return one run on a storage."""
     scenario = Scenario(
         node="inside",
         storage=name,
@@ -94,9 +97,7 @@ def run(runner: Runner, name: str) -> Run:
         volume_bytes=16 * MIB,
         disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
     )
-    # At a rate: the one CPU of this host has other work as well.
-    job = {"rw": "randrw", "rwmixread": 50, "bs": "4k", "iodepth": 4, "rate_iops": 400}
-    options = TOOLS["fio"].options.model_validate(job)
+    options = TOOLS["fio"].options.model_validate(job | RATE)
     workload = options.workload(ramp_seconds=0, runtime_seconds=SECONDS)
     case = Case(scenario=scenario, workload=workload)
     return runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
