@@ -75,14 +75,14 @@ class Environment:
 
     @property
     def slug(self) -> str:
-        """Short name for labels: `[pve/]kernel/qQEMU/accel`, then the digest's start."""
+        """Name for labels: `[pve/]kernel/qQEMU/accel`, then the digest, so that no other has it."""
         facts = self.facts
         parts = [facts[key] for key in ("pve", "kernel") if key in facts]
         if "qemu" in facts:
             parts.append(f"q{facts['qemu']}")
         if "accel" in facts:
             parts.append(facts["accel"])
-        return "/".join(parts) + f"#{self.digest[:4]}"
+        return "/".join(parts) + f"#{self.digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

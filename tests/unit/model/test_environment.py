@@ -1,4 +1,4 @@
-"""Versions of packages in Debian's order, checked against dpkg itself where it is there."""
+"""Names of environments, and versions in Debian's order, checked against dpkg where it is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from pvebench.model.environment import Version
+from pvebench.model.environment import Environment, Version
 
 ORDERED = [
     "0",
@@ -60,3 +60,11 @@ def test_a_version_of_any_text_has_a_place_in_the_order(digits: str) -> None:
         assert hash(version) == hash(Version(text))
     assert Version("1." + "9" * 5000) < Version("1.1" + "0" * 5000)
     assert Version("1.007") == Version("1.7")
+
+
+def test_environments_with_equal_versions_never_share_a_name() -> None:
+    """Of a thousand digests, several begin with the same 16 bits."""
+    kernel = {"kernel": "6.8.12-4-pve"}
+    some = [Environment(node=f"pve{number}", facts=kernel) for number in range(1000)]
+    assert len({environment.digest[:4] for environment in some}) < len(some)
+    assert len({environment.slug for environment in some}) == len(some)
