@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pvebench import __version__
 from pvebench.log import log
+from pvebench.model.units import back_off
 from pvebench.sanitize import one_line
 from pvebench_fleet import FleetMessageInvalid, HubUnreachable
 from pvebench_fleet.fleet_log import (
@@ -44,7 +45,7 @@ POLL_SECONDS: Final = 5.0
 MAX_LINE_BYTES: Final = 1024 * 1024
 HEAD_BYTES: Final = 1024
 MAX_PAGES: Final = 50
-FIRST_WAIT: Final = 2.0
+FIRST_WAIT: Final = 4.0
 LONGEST_WAIT: Final = 3600.0
 MOVED: Final = "the cursor of the hub moved"
 _NO_TURN: Final = "another process of this site sends to the hub; stop one of the two"
@@ -114,7 +115,7 @@ class Sender:
         """Return a wait that doubles with every failure, with chance in it."""
         self._failures += 1
         self.state = one_line(reason)
-        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(self._failures, 20))
+        wait = back_off(self._failures, first=FIRST_WAIT, most=LONGEST_WAIT)
         return max(min(at_least, LONGEST_WAIT), wait * (0.5 + 0.5 * self._chance()))
 
     def _exchange(self, method: str, path: str, body: bytes) -> tuple[Reply, Answer]:

@@ -1,4 +1,4 @@
-"""Parsing and formatting of sizes and durations.
+"""Sizes and durations: parsing, formatting, growing waits.
 
 In fio and Proxmox, `k`, `M`, `G` and `T` are steps of 1024, so they are here. fio reads `4kib` as
 4000 bytes (its prefixes are reversed by default) and `4kB` is ambiguous; pvebench accepts the
@@ -170,6 +170,11 @@ def show_latency(seconds: float) -> str:
         if abs(seconds) * factor < 999.5:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:,.0f} s"
+
+
+def back_off(failures: int, *, first: float, most: float) -> float:
+    """Return the seconds to wait after failures in a row: doubled with each, at most `most`."""
+    return min(most, first * 2.0 ** min(failures - 1, 20))
 
 
 def count_text(count: int, noun: str) -> str:

@@ -17,6 +17,7 @@ from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.files import read_secret
 from pvebench.log import log
 from pvebench.model.ports import Clock
+from pvebench.model.units import back_off
 from pvebench.notify.delivery import Sent, send
 from pvebench.notify.planner import NodeActivity, change_messages, stop_messages, week_messages
 from pvebench.sanitize import one_line
@@ -195,8 +196,9 @@ class NotificationSender:
         now = self._now()
         if now < message.due <= now + 2 * MAX_WAIT_SECONDS:  # the clock may have been set back
             return False
-        wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(message.attempts, 10))
-        message = replace(message, attempts=message.attempts + 1, due=now + wait)
+        attempts = message.attempts + 1
+        wait = back_off(attempts, first=FIRST_WAIT_SECONDS, most=MAX_WAIT_SECONDS)
+        message = replace(message, attempts=attempts, due=now + wait)
         # First: if its end cannot be stored, the message is repeated, but only after the wait.
         self._outbox.save(message)
         sent, fault = self._attempt(message, target, settings), f"notify {target.name}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.model.figures import PASS_TO_FIRST, rates
 from pvebench.model.run import Run
+from pvebench.model.units import back_off
 from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case, Direction
 from pvebench.scheduler.plan import Assignment, Plan, make_plan
@@ -95,8 +96,8 @@ def next_due(
     if (last - now).total_seconds() > AHEAD_SECONDS:
         return now
     if record.failures_in_row:
-        doublings = min(record.failures_in_row - 1, 20)
-        wait = min(every_seconds, FIRST_RETRY_SECONDS * 2**doublings)
+        failures = record.failures_in_row
+        wait = back_off(failures, first=FIRST_RETRY_SECONDS, most=every_seconds)
         return last + timedelta(seconds=wait)
     cycles = sum(count for kind, count in record.outcomes.items() if kind.good) // repeats
     wait = wait_seconds(every_seconds, cycles)
