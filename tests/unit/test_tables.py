@@ -30,10 +30,6 @@ REASONS = {
         "pvebench/web/tls_and_users.py",
         "pvebench_lab/references/columns.py",
     ): "durations of Go; units of tables",
-    (
-        "pvebench/drivers/proxmox/proxmox_settings.py",
-        "pvebench/model/definition.py",
-    ): "required settings; names",
     ("pvebench/drivers/proxmox/vm/drive.py", "pvebench/drivers/storages/__init__.py"): (
         "storage types of Proxmox VE; kinds of this machine with the same names"
     ),

@@ -35,7 +35,7 @@ from pvebench.metrics.collectors import (
 )
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.figure import Metric
-from pvebench.model.ports import OPERATIONS, Traffic
+from pvebench.model.ports import API_METHODS, Traffic
 from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
 from pvebench.model.storage_use import Wear, WriteCost
 from pvebench.model.workload import Case
@@ -108,7 +108,7 @@ def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
     """Add the requests, failures and tasks of each node's API."""
     for node, counts in traffic.items():
         families.add(state_metrics.API_TASKS, {"node": node}, counts.tasks)
-        for operation in OPERATIONS:
+        for operation in API_METHODS:
             labels = {"node": node, "operation": operation}
             families.add(state_metrics.API_REQUESTS, labels, counts.requests[operation])
             families.add(state_metrics.API_FAILURES, labels, counts.failures[operation])

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from pvebench.model.disk import Cache, HostCache, Sync
 from pvebench.model.figure import SCENARIO
 from pvebench.model.units import format_size
-from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM, Case, Direction, SteadyRule
+from pvebench.model.workload import NEIGHBOR, Case, Direction, SteadyRule, operation_words
 
 # --- definition of a case; another fingerprint is another history
 
@@ -212,17 +212,6 @@ LOADS: Final = {rw: text for rw, (text, _) in _RW.items()}
 DIRECTIONS: Final = {rw: directions for rw, (_, directions) in _RW.items()}
 """fio's `rw` -> directions of its I/O."""
 _SYNCS: Final = {"fsync": "fsync", "fdatasync": "fdatasync"}
-OPERATION_WORDS: Final[Mapping[str, str]] = {
-    "backup": "a backup",
-    "backup-fleecing": "a backup with fleecing",
-    "move": "a move of the disk",
-    "restore": "the restore of a backup",
-    "snapshot": "a snapshot",
-    SNAPSHOT_RAM: "a snapshot with the memory of the VM",
-    "delete-snapshot": "the removal of a snapshot",
-    NEIGHBOR: "another VM",
-}
-"""`during` of a workload -> description."""
 
 
 def workload_text(definition: Definition) -> str:
@@ -282,7 +271,7 @@ def _circumstances(known: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def _operation(name: str, neighbor_iops: object) -> str:
-    word = OPERATION_WORDS.get(name, name)  # others' runs may have more
+    word = operation_words(name)
     if name != NEIGHBOR:
         return f"during {word}"
     return f"beside {word} at {neighbor_iops} IOPS" if neighbor_iops else f"beside {word}"

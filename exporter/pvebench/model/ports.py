@@ -96,7 +96,7 @@ class Guard(Protocol):
         return ""
 
 
-OPERATIONS: Final = ("get", "post", "put", "delete")
+API_METHODS: Final = ("get", "post", "put", "delete")
 """HTTP methods of the Proxmox API: read, create, change, remove."""
 
 
@@ -111,8 +111,8 @@ class Traffic:
         tasks: tasks on the node that the requests started.
     """
 
-    requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OPERATIONS, 0))
-    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OPERATIONS, 0))
+    requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(API_METHODS, 0))
+    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(API_METHODS, 0))
     tasks: int = 0
 
     def count(self, operation: str, *, failed: bool) -> None:

@@ -30,7 +30,14 @@ from pvebench.model.disk import (
 )
 from pvebench.model.scenario import Filesystem, Scenario
 from pvebench.model.units import MIB, format_size
-from pvebench.model.workload import SNAPSHOT_RAM, Direction, Workload, WorksOn, operation_copies
+from pvebench.model.workload import (
+    FLEECING,
+    SNAPSHOT_RAM,
+    Direction,
+    Workload,
+    WorksOn,
+    operation_copies,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +408,7 @@ def _why_not_during(scenario: Scenario, workload: Workload, storage: StorageKind
         return possible.missing.get(name, fallback)
     if disk.cold or scenario.layout.on_filesystem:
         return "operations during a run need a disk that can be hot-plugged, without a filesystem"
-    if disk.iothread and name == "backup-fleecing" and not possible.fleecing_iothread:
+    if disk.iothread and name == FLEECING and not possible.fleecing_iothread:
         return "QEMU 7.2 can crash when a disk with an I/O thread gets a fleecing image"
     if workload.parameters.get("target_rate") and name not in possible.throttled:
         return f"pvebench cannot limit the target of a {name} on this storage"

@@ -13,21 +13,55 @@ from typing import Any, Final
 
 from pvebench.model.scenario import Scenario
 
-COPIES: Final = ("backup", "backup-fleecing", "move", "restore")
-"""Operations that write a copy of the volume to their target."""
+# --- operations on the disk or its storage while a workload runs
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOperation:
+    """Operation while a workload runs.
+
+    Attributes:
+        words: description.
+        copies: maximum number of copies of the volume that it creates.
+        in_storage: whether it works within the storage of the volume, with a snapshot; else it
+            writes its copies to its target.
+    """
+
+    words: str
+    copies: int = 1
+    in_storage: bool = False
+
+
+FLEECING: Final = "backup-fleecing"
 SNAPSHOT_RAM: Final = "snapshot-ram"
-SNAPSHOT_OPERATIONS: Final = ("snapshot", SNAPSHOT_RAM, "delete-snapshot")
-"""Operations with a snapshot on the storage of the volume."""
 NEIGHBOR: Final = "neighbor"
-"""Operation: the load of another VM on the same storage."""
+"""The load of another VM on the same storage."""
+DISK_OPERATIONS: Final[Mapping[str, DiskOperation]] = {
+    "backup": DiskOperation("a backup"),
+    FLEECING: DiskOperation("a backup with fleecing", copies=2),
+    "move": DiskOperation("a move of the disk"),
+    "restore": DiskOperation("the restore of a backup", copies=2),
+    "snapshot": DiskOperation("a snapshot", in_storage=True),
+    SNAPSHOT_RAM: DiskOperation("a snapshot with the memory of the VM", in_storage=True),
+    "delete-snapshot": DiskOperation("the removal of a snapshot", in_storage=True),
+    NEIGHBOR: DiskOperation("another VM", copies=0),
+}
+"""`during` of a workload -> its operation."""
+SNAPSHOT_OPERATIONS: Final = tuple(n for n, kind in DISK_OPERATIONS.items() if kind.in_storage)
+COPIES: Final = tuple(n for n in DISK_OPERATIONS if n not in {*SNAPSHOT_OPERATIONS, NEIGHBOR})
 MAX_VMS: Final = 8
 """Maximum number of VMs that run a workload at the same time; memory limits it before."""
-_SPECIAL_COPIES: Final = {"": 0, NEIGHBOR: 0, "backup-fleecing": 2, "restore": 2}
+
+
+def operation_words(during: str) -> str:
+    """Return the description of an operation; runs of others may have more than are known."""
+    return DISK_OPERATIONS[during].words if during in DISK_OPERATIONS else during
 
 
 def operation_copies(during: str) -> int:
     """Return the maximum number of copies of the volume that an operation creates."""
-    return _SPECIAL_COPIES.get(during, 1)
+    known = DISK_OPERATIONS.get(during, DiskOperation(during))
+    return known.copies if during else 0
 
 
 # --- conduct of a pack's runs: pauses, steadiness, noise limit

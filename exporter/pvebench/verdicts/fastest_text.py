@@ -13,11 +13,12 @@ from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT
-from pvebench.model.definition import OPERATION_WORDS, Definition, configuration_text, workload_text
+from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION, was_canceled
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import count_text, show_rate
+from pvebench.model.workload import DISK_OPERATIONS, FLEECING, operation_words
 from pvebench.store.live_results import View
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.ranking import (
@@ -344,7 +345,7 @@ def operation_lines(runs: Iterable[StoredRun], emulated: Collection[str] = ()) -
 
 def _operation(run: StoredRun) -> str:
     name = str(run.definition.parameters["during"])
-    return f"{OPERATION_WORDS.get(name, name)} on {run.definition.storage}"
+    return f"{operation_words(name)} on {run.definition.storage}"
 
 
 def latest_operation_lines(view: View, cases: Iterable[str]) -> tuple[str, ...]:
@@ -385,7 +386,6 @@ def cycle_end_lines(
 # --- Effects of operations on a guest: stalls of a backup, with and without fleecing.
 
 
-_FLEECING: Final = "backup-fleecing"
 _NO_GAP: Final = 1.5
 """Intervals between readings up to which there is no gap: they vary."""
 
@@ -409,7 +409,7 @@ def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
         definition = run.definition
         name = str(definition.parameters.get("during", ""))
         figures = {sample.metric: sample.value for sample in run.samples}
-        if name not in OPERATION_WORDS or OPERATION_GAP.name not in figures:
+        if name not in DISK_OPERATIONS or OPERATION_GAP.name not in figures:
             continue
         rest = {key: value for key, value in definition.parameters.items() if key != "during"}
         place = (definition.node, definition.scenario, str(sorted(rest.items())))
@@ -420,14 +420,14 @@ def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
 
 def _lines(load: _Load) -> Iterable[str]:
     definition = load.definition
-    for name, word in OPERATION_WORDS.items():
-        if name not in load.gaps or (name == _FLEECING and "backup" in load.gaps):
+    for name, operation in DISK_OPERATIONS.items():
+        if name not in load.gaps or (name == FLEECING and "backup" in load.gaps):
             continue
-        text = f"{word} on node {definition.node}, storage {definition.storage} "
+        text = f"{operation.words} on node {definition.node}, storage {definition.storage} "
         text += f"stalls {workload_text(definition)} "
         text += f"({configuration_text(definition)}) for {_span(*load.gaps[name])}"
-        if name == "backup" and _FLEECING in load.gaps:
-            text += f"; with fleecing {_span(*load.gaps[_FLEECING])}"
+        if name == "backup" and FLEECING in load.gaps:
+            text += f"; with fleecing {_span(*load.gaps[FLEECING])}"
         yield text[0].upper() + text[1:]
 
 

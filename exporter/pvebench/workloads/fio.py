@@ -26,9 +26,9 @@ from pvebench.model.definition import DIRECTIONS
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import (
     COPIES,
+    DISK_OPERATIONS,
     MAX_VMS,
     NEIGHBOR,
-    SNAPSHOT_OPERATIONS,
     SNAPSHOT_RAM,
     Direction,
     Workload,
@@ -51,7 +51,6 @@ from pvebench.workloads.tool import Estimate, Job, Parsed, Target, Tool, ToolOpt
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
-OPERATIONS: Final = (*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR)
 _THROTTLED: Final = (*COPIES, SNAPSHOT_RAM)
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
@@ -187,7 +186,7 @@ class FioOptions(ToolOptions):
     latency_percentile: Annotated[float, AfterValidator(_known_percentile)] = 99.0
     fault: Slug | Literal[""] = ""
     touch: Literal["first", "rewrite"] = "rewrite"
-    during: Annotated[str, OneOf("", *OPERATIONS)] = ""
+    during: Annotated[str, OneOf("", *DISK_OPERATIONS)] = ""
     target_rate: Annotated[Size, Field(ge=1)] = 0
     neighbor_iops: Annotated[StrictInt, Field(ge=0, le=100_000_000)] = 0
     vms: Annotated[StrictInt, Field(ge=1, le=MAX_VMS)] = 1

@@ -17,11 +17,10 @@ from pvebench.model.figures import JUDGED
 from pvebench.model.ports import Progress
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
-from pvebench.model.workload import NEIGHBOR
+from pvebench.model.workload import DISK_OPERATIONS, NEIGHBOR
 from pvebench.runner.operation_watch import Look, longest_gap
 from pvebench.verdicts.fastest_text import operation_sentences
 from pvebench.verdicts.judge_input import figures_of
-from pvebench.workloads.fio import OPERATIONS
 from testing.simulated_results import case
 
 
@@ -66,7 +65,7 @@ def test_each_operation_has_a_sentence(during: str, word: str) -> None:
 
 def test_workloads_that_differ_in_their_operation_have_different_descriptions() -> None:
     """Terminal, page, card and metrics show this description."""
-    loads = [{}, {"touch": "first"}, {"vms": 4}, *({"during": name} for name in OPERATIONS)]
+    loads = [{}, {"touch": "first"}, {"vms": 4}, *({"during": name} for name in DISK_OPERATIONS)]
     loads += [
         {"during": NEIGHBOR, "neighbor_iops": 100},
         {"during": "move", "target_rate": 8 * MIB},

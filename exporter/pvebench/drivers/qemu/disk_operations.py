@@ -21,7 +21,7 @@ from pvebench.model.disk import Bus
 from pvebench.model.ports import Clock, Progress
 from pvebench.model.rules import Operations
 from pvebench.model.volume import Plug
-from pvebench.model.workload import NEIGHBOR, SNAPSHOT_RAM
+from pvebench.model.workload import FLEECING, NEIGHBOR, SNAPSHOT_RAM
 
 _BOUNDS_NS: Final = tuple(round(10_000 * 10 ** (step / 20)) for step in range(137))
 """10 us to 63 s; each bound is 12% above the one before."""
@@ -106,7 +106,7 @@ class DiskOperation:
     def begin(self) -> None:
         begin: dict[str, Callable[[], None]] = {
             "backup": lambda: self._back_up(self._names.format),
-            "backup-fleecing": self._back_up_by_fleecing,
+            FLEECING: self._back_up_by_fleecing,
             "move": self._move,
             "restore": lambda: self._back_up(f"archive{self._names.number}"),
             "snapshot": self._take_snapshot,
@@ -171,7 +171,7 @@ class DiskOperation:
             self._qmp.execute("object-add", group)
             node = {"driver": "throttle", "throttle-group": self._limits, "file": file}
             self._add("slow", node)
-        if self._name == "backup-fleecing":
+        if self._name == FLEECING:
             self._add("fleece", self._file("fleece"))
         if self._name == "restore":
             self._add("archive", self._file("archive", full=True))

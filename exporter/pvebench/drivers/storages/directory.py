@@ -45,7 +45,7 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.storage_use import Space, volume_space
 from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity, Volume
-from pvebench.model.workload import COPIES, MAX_VMS, NEIGHBOR, SNAPSHOT_OPERATIONS, SNAPSHOT_RAM
+from pvebench.model.workload import COPIES, DISK_OPERATIONS, MAX_VMS, SNAPSHOT_RAM
 
 KIND: Final = "volume"
 """Kind of the journal entries of these volumes."""
@@ -328,7 +328,7 @@ class DirSettings(DirectorySettings, ServerSettings):
 
 
 _OPERATIONS: Final = Operations(
-    names=frozenset({*COPIES, *SNAPSHOT_OPERATIONS, NEIGHBOR}),
+    names=frozenset(DISK_OPERATIONS),
     throttled=frozenset({*COPIES, SNAPSHOT_RAM}),
     fleecing_iothread=False,
 )
