@@ -29,7 +29,7 @@ from pvebench.model.status import Statuses, WorkerStatus
 from pvebench.model.units import show_latency, show_rate, show_seconds
 from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import Configuration
-from pvebench.service.instance import Request, measure
+from pvebench.service.instance import measure
 from pvebench.service.startup import assignments
 from pvebench.store.records import StoredRun
 
@@ -182,11 +182,12 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     """
     selection = {key: options.pop(key) for key in ("scale", "only", "skip")}
     load = _loader(options, selection)
-    request = Request(load=load, config=options["config"], cycles=cycles, web=web)
-    state = read_settings(**options).state
+    first = load()
+    state = first.settings.state
     if memory := memory_warning(state):
         click.echo(f"pvebench: warning: state directory {state} is {memory}", err=True)
-    conclude(measure(request, Terminal()), state)
+    service = {"load": load, "config": options["config"], "cycles": cycles, "web": web}
+    conclude(measure(first, Terminal(), **service), state)
 
 
 def _loader(rest: dict[str, Any], selection: dict[str, Any]) -> Callable[[], Configuration]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -49,39 +49,35 @@ class Screen(Protocol):
         """Show the workers' progress within the context; the result shows a finished run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Parameters of an instance.
+def measure(
+    first: Configuration,
+    screen: Screen,
+    *,
+    load: Callable[[], Configuration],
+    config: Path | None,
+    cycles: int | None,
+    web: bool,
+) -> list[Outcome]:
+    """Run an instance to its end; return the outcome of each case's last run.
 
-    Attributes:
-        load: reads settings and packs again; raises ConfigError.
+    Args:
+        first: settings and packs at the start; `load` reads them again, or raises ConfigError.
         config: the settings file, if there is one.
         cycles: number of cycles; None: endless.
         web: whether to serve web UI and metrics.
-    """
-
-    load: Callable[[], Configuration]
-    config: Path | None
-    cycles: int | None
-    web: bool
-
-
-def measure(request: Request, screen: Screen) -> list[Outcome]:
-    """Run an instance to its end; return the outcome of each case's last run.
 
     Raises:
         Interrupted: a stop was requested. PvebenchError: a worker or the start failed.
     """
-    first = request.load()
     settings = first.settings
-    if request.cycles is not None:  # a service runs what it can, and retries the rest
+    if cycles is not None:  # a service runs what it can, and retries the rest
         driver_of(settings.driver).require(settings)
         first = _fitting(first, screen.say)
     supervisor = Supervisor()
 
     with ExitStack() as stack:
         # The port comes first: a port in use must not cost a guest's boot.
-        front = stack.enter_context(_front_of(settings)) if request.web else None
+        front = stack.enter_context(_front_of(settings)) if web else None
 
         def say(line: str) -> None:
             screen.say(line)
@@ -89,8 +85,8 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
                 front.startup.say(line)
             supervisor.status(line)
 
-        clock = engine_of(settings.driver).make_clock(endless=request.cycles is None)
-        reloader = Reloader(request.config, first, load=request.load)
+        clock = engine_of(settings.driver).make_clock(endless=cycles is None)
+        reloader = Reloader(config, first, load=load)
         # Before the state directory shows the process ID: its readers may send a signal.
         stack.enter_context(
             handle_signals(
@@ -98,7 +94,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
                     signal.SIGINT: clock.stop,
                     signal.SIGTERM: clock.stop,
                     # A limited number of cycles uses the initial configuration to its end.
-                    signal.SIGHUP: _nothing if request.cycles else reloader.ask,
+                    signal.SIGHUP: _nothing if cycles else reloader.ask,
                 }
             )
         )
@@ -117,12 +113,10 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             clock,
             Turns(clock.monotonic),
             budgets=budgets_of(settings),
-            endless=request.cycles is None,
+            endless=cycles is None,
         )
         results = LiveResults(store, planned_cases(first.assignments))
-        instance = Instance(
-            sites, results, clock, reloader, guards, screen=screen, cycles=request.cycles
-        )
+        instance = Instance(sites, results, clock, reloader, guards, screen=screen, cycles=cycles)
         if front is not None:
             stack.enter_context(instance.publish(sites, front.startup))
             for line in front.addresses():
