@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -12,8 +13,9 @@ from sqlalchemy import Engine, ScalarSelect, Select, TableValuedAlias, func, or_
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figures import WARM
+from pvebench.model.figures import DISK_WEAR, WARM
 from pvebench.model.run import Outcome
+from pvebench.model.storage_use import NodeStorage, Wear
 from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import reading
 from pvebench.store.journal import StorageIdentities, StoredJournal
@@ -46,11 +48,13 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
-from pvebench.store.writing import COPIED, WRITTEN, Writes, bytes_per_run, hour, newest_wear
+from pvebench.store.writing import COPIED, RUN_BYTES, RUNS, WRITTEN, hour
 
 DURABILITY: Final = "durability/"
 """Begin of the names of the facts with measured durability."""
 REPLACE_BATCH: Final = 200
+WEAR_RUNS: Final = 2000
+"""Newest runs that are searched for the wear of drives, never a long history."""
 _NUMBERS_OF_CASE: Final = (
     f"SELECT run, finished, environment, ok, {', '.join(NUMBER_COLUMNS)} FROM run_numbers "  # noqa: S608 # constants
     f"WHERE case_id = ? AND run <= ? AND coalesce({', '.join(NUMBER_COLUMNS)}) IS NOT NULL "
@@ -337,9 +341,28 @@ class StoredResults:
         with reading(self._engine) as connection:
             return int(connection.scalar(query) or 0)
 
-    def writes(self) -> Writes:
-        """Return the mean bytes that the newest runs wrote, and the wear of drives."""
-        return bytes_per_run(self._engine), newest_wear(self._engine)
+    def writes(self) -> tuple[dict[NodeStorage, float], dict[NodeStorage, Wear]]:
+        """Return the mean bytes that the newest successful runs wrote, and the wear of drives."""
+        counters = (totals.c.name.startswith(f"{counter} ") for counter in (RUN_BYTES, RUNS))
+        sums: Counter[tuple[str, str, str]] = Counter()
+        first = select(func.max(runs.c.id)).scalar_subquery() - WEAR_RUNS
+        query = (
+            select(runs.c.node, runs.c.scenario, samples.c.value)
+            .join(samples, samples.c.run == runs.c.id)
+            .where(samples.c.metric == DISK_WEAR.name, runs.c.id > first)
+            .order_by(runs.c.id)
+        )
+        with reading(self._engine) as connection:
+            for row in connection.execute(select(totals).where(or_(*counters))):
+                sums[row.node, row.storage, row.name.partition(" ")[0]] += row.value
+            wear = connection.execute(query).all()
+        means = {
+            (node, storage): sums[node, storage, RUN_BYTES] / successful
+            for (node, storage, counter), successful in sums.items()
+            if counter == RUNS
+        }
+        # A scenario's slug begins with its storage; of several runs, the newest counts.
+        return means, {(r.node, r.scenario.partition(".")[0]): Wear(r.value) for r in wear}
 
     def totals(self) -> Totals:
         """Return the counters over the whole history."""

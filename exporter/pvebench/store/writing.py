@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.model import figures
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
-from pvebench.model.storage_use import Wear
-from pvebench.store.engine import put_rows, reading, writing
+from pvebench.store.engine import put_rows, writing
 from pvebench.store.records import StoredRun, run_row, sample_row, summed
 from pvebench.store.tables import (
     GOOD,
@@ -327,43 +326,6 @@ KEPT_HOURS: Final = 48
 def hour(counter: str, at: datetime) -> str:
     """Return the name of a counter for the hour (UTC) of a time; names sort by time."""
     return f"{counter} {at.astimezone(UTC):%Y-%m-%dT%H}"
-
-
-Writes = tuple[dict[tuple[str, str], float], dict[tuple[str, str], Wear]]
-"""(node, storage) -> mean bytes that its newest runs wrote; and -> wear of drives, if known."""
-WEAR_RUNS: Final = 2000
-"""Newest runs that `newest_wear` reads, so that it never reads a long history."""
-
-
-def newest_wear(engine: Engine) -> dict[tuple[str, str], Wear]:
-    """Return (node, storage) -> wear of its drives in the newest run that has it."""
-    first = select(func.max(runs.c.id)).scalar_subquery() - WEAR_RUNS
-    query = (
-        select(runs.c.node, runs.c.scenario, samples.c.value)
-        .join(samples, samples.c.run == runs.c.id)
-        .where(samples.c.metric == figures.DISK_WEAR.name, runs.c.id > first)
-        .order_by(runs.c.id)
-    )
-    with reading(engine) as connection:
-        rows = connection.execute(query).all()
-    # A scenario's slug begins with its storage.
-    return {(row.node, row.scenario.partition(".")[0]): Wear(row.value) for row in rows}
-
-
-def bytes_per_run(engine: Engine) -> dict[tuple[str, str], float]:
-    """Return (node, storage) -> mean bytes that its newest successful runs wrote."""
-    query = select(totals).where(
-        or_(*(totals.c.name.startswith(f"{c} ") for c in (RUN_BYTES, RUNS)))
-    )
-    sums: Counter[tuple[str, str, str]] = Counter()
-    with reading(engine) as connection:
-        for row in connection.execute(query):
-            sums[row.node, row.storage, row.name.partition(" ")[0]] += row.value
-    return {
-        (node, storage): sums[node, storage, RUN_BYTES] / successful
-        for (node, storage, counter), successful in sums.items()
-        if counter == RUNS
-    }
 
 
 def moved_bytes(run: Run) -> dict[tuple[str, str, str], float]:
