@@ -37,7 +37,7 @@ from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages
 from pvebench_fleet.hub.fleet_view import upgrades
 from pvebench_fleet.hub.rules import Door
-from pvebench_fleet.hub.schema import migrate
+from pvebench_fleet.hub.store.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.wire import Limits
 from pvebench_lab.simulated.demo_year import YEAR, Effect, Story, Upgrade

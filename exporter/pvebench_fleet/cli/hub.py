@@ -77,14 +77,13 @@ def hub() -> None:
 @hub.command()
 @database_option
 def migrate(url: str) -> None:
-    """Create or upgrade the schema of the hub's database."""
+    """Create the schema of the hub's database, unless it exists."""
     try:
-        from pvebench_fleet.hub.schema import HEAD  # noqa: PLC0415 # only with the extra
-        from pvebench_fleet.hub.schema import migrate as migrate_schema  # noqa: PLC0415 # likewise
+        from pvebench_fleet.hub.store import schema  # noqa: PLC0415 # only with the extra
     except ImportError as error:
         raise _without_extra() from error
-    migrate_schema(url)
-    click.echo(f"schema {HEAD}")
+    schema.migrate(url)
+    click.echo(f"schema {schema.HEAD}")
 
 
 @hub.command()

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from pvebench_fleet.hub.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.schema import migrate
 from testing.hub_requests import TOKEN, Sending
 from testing.postgres import cluster
 

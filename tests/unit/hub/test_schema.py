@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from pvebench_fleet import HubDatabaseError
-from pvebench_fleet.hub.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.schema import migrate
 from testing.hub_requests import TOKEN
 from testing.packs import ROOT
 from testing.postgres import cluster, programs

@@ -18,9 +18,9 @@ from pvebench.model.units import DAY
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.fleet_view import FleetView, Overview, SiteView
 from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
-from pvebench_fleet.hub.schema import HEAD
 from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
 from pvebench_fleet.hub.store.overview import read_fleet_view, read_overview, read_site_view
+from pvebench_fleet.hub.store.schema import HEAD, OF_SITE, revision_of
 from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 
 CONNECTIONS: Final = 4
@@ -293,20 +293,13 @@ class HubDatabase:
             counted = connection.execute("SELECT count(*) AS n FROM run WHERE site = %s", site)
             count = int((counted.fetchone() or {"n": 0})["n"])
             if apply:
-                for table in _OF_SITE:
+                for table in (*OF_SITE, "replaced", "mark", "process"):
                     connection.execute(f'DELETE FROM "{table}" WHERE site = %s', site)  # noqa: S608 # constants
                 query = (
                     "UPDATE site SET state = 'forgotten', process = '', bytes = 0 WHERE site = %s"
                 )
                 connection.execute(query, site)
         return count
-
-
-_OF_SITE: Final = (
-    *("run", "replaced", "shape", "case", "environment", "cycle", "decision", "arrived"),
-    *("mark", "process", "refused", "node_state", "case_state", "verdict", "change"),
-    "effect",
-)
 
 
 def _old_months(connection: Connection, keep: int, now: float) -> list[str]:
@@ -353,14 +346,10 @@ def _check_known(change: SiteTransaction) -> None:
 
 
 def _check_schema(connection: Connection) -> None:
-    try:
-        revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except psycopg.errors.UndefinedTable:
-        revision = None
-    found = revision["version_num"] if revision else "none"
-    if found != HEAD:
+    revision = revision_of(connection)
+    if revision != HEAD:
         raise HubDatabaseError(
-            f"the hub's database has schema {found}, this pvebench has {HEAD}",
+            f"the hub's database has schema {revision}, this pvebench has {HEAD}",
             cause="it was never migrated, or by another version",
             next_step="run `pvebench hub migrate`",
         )

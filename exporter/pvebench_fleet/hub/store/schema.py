@@ -1,15 +1,17 @@
-"""All tables, roles' rights and policies of the first release.
-
-Revision: 0001
-Revises: nothing
-"""
+"""Schema of the hub's database: tables, rights of the roles, policies."""
 
 from __future__ import annotations
 
-from alembic import op
+from typing import Any, Final
 
-revision = "0001"
-down_revision = None
+import psycopg
+from psycopg.rows import dict_row
+
+from pvebench.store.engine import VERSION_TABLE
+from pvebench_fleet import HubDatabaseError
+
+HEAD: Final = "0001"
+"""Schema revision that this code reads and writes."""
 
 # Every key begins with the site. A run is one row with its numbers as an array; the names of an
 # array's places are a row of `shape`. Times are UNIX seconds as floats, as at the sites. `seen`:
@@ -168,10 +170,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {", ".join(JUDGED)} TO pvebench_judge;
 """
 # The hub's own page sees all sites; readers see those that `role_sees` lists for their role. A
 # setting of the connection would be no protection: every sender of SQL can change it.
-OF_SITE = (
-    *("site", "run", "shape", "case", "environment", "cycle", "decision", "arrived", "refused"),
+OF_SITE: Final = (
+    *("run", "shape", "case", "environment", "cycle", "decision", "arrived", "refused"),
     *JUDGED,
 )
+"""Tables whose rows readers see, and that are removed with the site."""
 POLICY = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
 CREATE POLICY door ON {table} TO pvebench_door, pvebench_judge USING (true) WITH CHECK (true);
@@ -179,9 +182,37 @@ CREATE POLICY overview ON {table} FOR SELECT TO pvebench_overview USING (true);
 CREATE POLICY readers ON {table} FOR SELECT TO pvebench_pages
     USING (site IN (SELECT seen.site FROM role_sees seen WHERE seen.role = current_user));
 """
-POLICIES = "".join(POLICY.format(table=f'"{table}"') for table in OF_SITE)
+POLICIES = "".join(POLICY.format(table=f'"{table}"') for table in ("site", *OF_SITE))
 
 
-def upgrade() -> None:
-    for statements in (TABLES, ROLES, ADD_MONTH, RIGHTS, POLICIES):
-        op.execute(statements)
+def migrate(url: str) -> None:
+    """Create the schema of its owner's database at a URL, completely or not at all.
+
+    Its revision is recorded as Alembic does, which later revisions need.
+
+    Raises:
+        HubDatabaseError: it is unreachable, or the role may not change it.
+    """
+    try:
+        with psycopg.connect(url, row_factory=dict_row) as connection:
+            # Another process may migrate at the same time; the lock ends with the transaction.
+            connection.execute("SELECT pg_advisory_xact_lock(7052101)")
+            if revision_of(connection) == "none":
+                for part in (VERSION_TABLE, TABLES, ROLES, ADD_MONTH, RIGHTS, POLICIES):
+                    connection.execute(part.encode())
+                connection.execute("INSERT INTO alembic_version VALUES (%s)", (HEAD,))
+    except psycopg.Error as error:
+        raise HubDatabaseError(
+            f"the migration of the hub's database failed: {str(error).strip()}",
+            cause="PostgreSQL is down, or this role does not own the database",
+            next_step="check the database; the role needs CREATEROLE for the first migration",
+        ) from error
+
+
+def revision_of(connection: psycopg.Connection[dict[str, Any]]) -> str:
+    """Return the revision of the schema; `none`: there is none."""
+    found = connection.execute("SELECT to_regclass('alembic_version') AS name").fetchone()
+    if found is None or found["name"] is None:
+        return "none"
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(row["version_num"]) if row else "none"
