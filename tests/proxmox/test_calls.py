@@ -69,7 +69,7 @@ def bench(both: Site) -> Bench:
     made = Bench(both)
     wanted = scenario()
     volume, _ = both.node.volume(wanted)
-    made.runner._setup._contents.wrote(volume, wanted.layout)
+    made.runner._setup.contents.wrote(volume, wanted.layout)
     made.calls(wanted)
     return made
 

@@ -23,7 +23,7 @@ from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
-from pvebench.runner.contents import Contents
+from pvebench.runner.prepare import Contents
 from pvebench.store.state_directory import StateDirectory
 from pvebench.workloads import Target
 from testing.packs import write_pack

@@ -28,7 +28,7 @@ from pvebench.drivers.vm_lifecycle import _FIND
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.guest import Completed
 from pvebench.model.volume import Volume
-from pvebench.runner.contents import _SCRIPT, SAMPLES
+from pvebench.runner.prepare import _SCRIPT, SAMPLES
 from pvebench_lab.simulated.simulated_hypervisor import PluggedDisk, SimulatedGuest
 
 BOOT_SECONDS: Final = 5.0

@@ -85,6 +85,11 @@ class Layout:
         return self.filesystem is not Filesystem.NONE
 
     @property
+    def provable(self) -> bool:
+        """Whether its content has no zeros: free space and compressible data have some."""
+        return not self.on_filesystem and not self.fill_compress
+
+    @property
     def content(self) -> str:
         """Key of the volume's content before a run; equal keys need no new preparation."""
         filled = self.filled

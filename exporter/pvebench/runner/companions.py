@@ -91,7 +91,7 @@ class Companions:
         first = case.workload.first_touch
         ready = setup.ready(case.scenario, report, {}, fresh=False, first=first)
         if case.workload.spoils or first:
-            setup.discard_content(ready.volume)
+            setup.contents.lost(ready.volume)
         return ready
 
     def end(self) -> int:

@@ -195,7 +195,7 @@ def run_job(
     _prepare(guest, job)
     try:
         for argv in job.prepare:
-            _run_preparation(site, guest, job, argv)
+            finish_in_time(site, guest, job, guest.start(list(argv)))
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
         before = guest.cpu_counters()
@@ -292,13 +292,6 @@ def _watch_whole(
     return Measured(output=output, logs=logs, start=start, end=end, activity=activity)
 
 
-def _run_preparation(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) -> None:
-    """Run a command of the preparation to its end; its deadline is that of the job."""
-    pid = guest.start(list(argv))
-    deadline = site.clock.monotonic() + job.deadline_seconds
-    finish_job(guest, job, wait_for_end(site, guest, pid, deadline=deadline))
-
-
 def _drop_guest_cache(guest: Guest) -> tuple[str, ...]:
     """Drop the guest's page cache. Return a note if this failed."""
     done = guest.ask(_DROP_CACHE, timeout=120.0)
@@ -388,6 +381,12 @@ def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Comp
         cause="the guest is blocked on I/O, or this host is overloaded",
         evidence=stuck_tool_report(site, guest, pid),
     )
+
+
+def finish_in_time(site: Site, guest: Guest, job: Job, pid: int) -> str:
+    """Return the raw output of a job, or of a part of it, that just began. Raises as its parts."""
+    deadline = site.clock.monotonic() + job.deadline_seconds
+    return finish_job(guest, job, wait_for_end(site, guest, pid, deadline=deadline))
 
 
 def finish_job(guest: Guest, job: Job, ended: Completed) -> str:

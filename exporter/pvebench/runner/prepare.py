@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
@@ -13,15 +14,136 @@ from pvebench.log import log
 from pvebench.model.disk import Bus, HostCache
 from pvebench.model.environment import Environment
 from pvebench.model.guest import Guest, Question
-from pvebench.model.ports import Site
-from pvebench.model.scenario import Scenario
+from pvebench.model.ports import FillNotes, Site
+from pvebench.model.scenario import Layout, Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, Plug, Volume
-from pvebench.runner.contents import Contents, Top
-from pvebench.runner.measure import Invalid, finish_job, mismatch, start_job, wait_for_end
+from pvebench.runner.measure import Invalid, finish_in_time, mismatch, start_job
 from pvebench.workloads import Target
-from pvebench.workloads.fio import check_fill, fill_error, fill_job
+from pvebench.workloads.fio import check_fill, fill_error, fill_job, fill_lost
 from pvebench.workloads.tool import WORK_DIR
+
+# --- Content of the volumes, written by this runner or kept from an earlier start.
+
+SAMPLES: Final = 64
+"""Blocks that prove the content of a kept volume; `SPOT_SAMPLES`: of one that was just written."""
+SPOT_SAMPLES: Final = 16
+_PROOF_SECONDS: Final = 60.0
+_SCRIPT: Final = """\
+i=0
+while [ $i -lt $3 ]; do
+    dd if="$0" bs=4096 count=1 skip=$(($1 + ($2 - 1) * i / ($3 - 1))) iflag=direct \
+        2>/dev/null | tr -d '\\000' | head -c 1
+    i=$((i + 1))
+done | wc -c
+"""
+"""For /bin/sh: device, first block, blocks, samples -> number of read blocks with non-zero data."""
+_FILLED: Final = Question("filled", ("/bin/sh", "-c", _SCRIPT))
+
+
+class Top(Enum):
+    """Data above the newest snapshot of a volume."""
+
+    EMPTY = auto()
+    PART = auto()
+    FULL = auto()
+
+
+class Contents:
+    """Content of the volumes, as `Layout.content`. Owned by one runner.
+
+    Args:
+        fill_notes: stores it from one start to the next; None: not stored.
+    """
+
+    def __init__(self, fill_notes: FillNotes | None) -> None:
+        self._notes = fill_notes
+        self._known: dict[str, str] = {}
+        self._verified: set[str] = set()
+        self._tops: dict[str, Top] = {}
+        self._cached: set[str] = set()
+        """volids of which a fill was read back from the host's page cache only."""
+
+    def top(self, volume: Volume) -> Top | None:
+        """Return the data above the newest snapshot; None: the volume has no snapshots."""
+        return self._tops.get(volume.volid)
+
+    def snapshots_taken(self, volume: Volume) -> None:
+        """Note that the volume has its snapshots and nothing was written since the newest."""
+        self._tops[volume.volid] = Top.EMPTY
+
+    def holds(self, volume: Volume, layout: Layout) -> bool:
+        """Return whether everything that a scenario may read has been written."""
+        return volume.complete or self._known.get(volume.volid) == layout.content
+
+    def renewed(self, volume: Volume) -> None:
+        """Note that the volume is new."""
+        self._known.pop(volume.volid, None)
+        self._tops.pop(volume.volid, None)
+        self._verified.add(volume.volid)
+
+    def verify(self, volume: Volume, layout: Layout, guest: Guest, target: Target) -> None:
+        """Accept the stored content of a kept volume if it can be proved; once per volume.
+
+        Raises:
+            DriverError, WorkloadError: as the guest and the notes.
+        """
+        if self._notes is None or volume.volid in self._verified:
+            return
+        self._verified.add(volume.volid)
+        if self._notes.content(volume) != layout.content or not layout.provable:
+            return
+        if is_filled(guest, target):
+            self._known[volume.volid] = layout.content
+
+    def read_back(self, volume: Volume, scenario: Scenario, guest: Guest, target: Target) -> None:
+        """Read a fill back from the storage if the host's page cache hid the storage so far.
+
+        Raises:
+            ToolFailed: the storage does not return it. Others as the guest.
+        """
+        layout = scenario.layout
+        if volume.volid not in self._cached or not scenario.disk.cache.direct:
+            return
+        if self.holds(volume, layout) and layout.provable:
+            if not is_filled(guest, target, SPOT_SAMPLES):
+                self.lost(volume)
+                raise fill_lost(target)
+            self._cached.discard(volume.volid)
+
+    def wrote(self, volume: Volume, layout: Layout, *, cached: bool = False) -> None:
+        """Note that the volume was filled for the layout, through the host's page cache or not."""
+        self._known[volume.volid] = layout.content
+        self._cached.discard(volume.volid)
+        if cached:
+            self._cached.add(volume.volid)
+        if volume.volid in self._tops:
+            self._tops[volume.volid] = Top.FULL
+        if self._notes is not None and layout.provable:
+            self._notes.note(volume, layout.content)
+
+    def lost(self, volume: Volume) -> None:
+        """Note, before the change, that the volume's content will be lost, but not snapshots."""
+        if volume.volid in self._tops:
+            self._tops[volume.volid] = Top.PART
+            return
+        if self._notes is not None:
+            self._notes.note(volume, "")
+        self._known.pop(volume.volid, None)
+
+
+def is_filled(guest: Guest, target: Target, samples: int = SAMPLES) -> bool:
+    """Return whether none of the sampled blocks, spread over the whole device, reads as zeros.
+
+    Zeros mean a thin volume that lost its data, or another one of the same name.
+    """
+    first, blocks = target.offset_bytes // 4096, target.size_bytes // 4096
+    arguments = target.device, str(first), str(blocks), str(samples)
+    done = guest.ask(_FILLED, *arguments, timeout=_PROOF_SECONDS)
+    return done.exit_code == 0 and done.stdout.strip() == str(samples).encode()
+
+
+# --- VM, disk and content.
 
 _FILESYSTEM_SECONDS: Final = 120.0
 _FILESYSTEM: Final = Question("filesystem", (FILESYSTEM_TOOL,))
@@ -48,14 +170,14 @@ class Ready:
 
 
 class Setup:
-    """State of the VM and its disk, from case to case. Owned by one runner."""
+    """State of the VM, its disk and the volumes, from case to case. Owned by one runner."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._guest: Guest | None = None
         self._ready: Ready | None = None
-        self._mounted = False
-        self._contents = Contents(site.fill_notes)
+        self._mounted: Guest | None = None
+        self.contents = Contents(site.fill_notes)
         self._suspect = self._first = False
         self._cooling = self._filling = 0
         self.environment: Environment | None = None
@@ -108,9 +230,7 @@ class Setup:
         evidence["effective"] = json.dumps(effective, indent=1, sort_keys=True)
         evidence["hypervisor"] = ready.attachment.raw
         evidence["unverified"] = "\n".join(ready.attachment.unverified)
-        if difference := mismatch(scenario, ready.attachment):
-            raise Invalid(f"disk mismatch: {difference}")
-        self._prepare(ready, report)
+        self._prepare(ready, report, "disk mismatch")
         return ready
 
     def _reuse(self, scenario: Scenario) -> Ready | None:
@@ -139,17 +259,15 @@ class Setup:
         """
         volume = self._detach(scenario, report)
         if scenario.cooled is HostCache.REWRITTEN:
-            self._contents.lost(volume)
-        elif self._contents.holds(volume, scenario.layout):
+            self.contents.lost(volume)
+        elif self.contents.holds(volume, scenario.layout):
             return
         plain = replace(scenario, disk=scenario.disk.past_cache)
         self._fill_through(self._switch(plain, report), report)
 
     def _fill_through(self, ready: Ready, report: ReportPhase) -> None:
         """Prepare the content of a volume through another disk than that of the case."""
-        if difference := mismatch(ready.scenario, ready.attachment):
-            raise Invalid(f"mismatch of the disk for the fill: {difference}")
-        self._prepare(ready, report)
+        self._prepare(ready, report, "mismatch of the disk for the fill")
         counted = self._site.hypervisor.counters()
         self._cooling += counted.write_bytes if counted is not None else 0
 
@@ -160,24 +278,24 @@ class Setup:
         self._site.hypervisor.detach()
         volume, new = self._site.hypervisor.volume(scenario)
         if new:
-            self._contents.renewed(volume)
+            self.contents.renewed(volume)
         return volume
 
     def _lacks_snapshots(self, volume: Volume, scenario: Scenario) -> bool:
         """Return whether snapshots must be taken, or what was written since must be removed."""
-        top = self._contents.top(volume)
+        top = self.contents.top(volume)
         return bool(scenario.disk.chain) and (top is None or (self._first and top is not Top.EMPTY))
 
     def _take_snapshots(self, volume: Volume, scenario: Scenario, report: ReportPhase) -> None:
         """Fill the volume, as a disk without snapshots, and take the snapshots of its chain."""
-        if not self._contents.holds(volume, scenario.layout):
+        if not self.contents.holds(volume, scenario.layout):
             plain = replace(scenario, disk=scenario.disk.past_cache.unchained)
             self._fill_through(self._attach(volume, plain, report), report)
             self._ready = None
             self._site.hypervisor.detach()
         report(Phase.ATTACH)
         self._site.require_vms().take_snapshots(volume, scenario.disk)
-        self._contents.snapshots_taken(volume)
+        self.contents.snapshots_taken(volume)
 
     def _switch(self, scenario: Scenario, report: ReportPhase) -> Ready:
         volume = self._detach(scenario, report)
@@ -188,9 +306,8 @@ class Setup:
     def _attach(self, volume: Volume, scenario: Scenario, report: ReportPhase) -> Ready:
         hypervisor = self._site.hypervisor
         report(Phase.BOOT)
-        guest = hypervisor.boot(
-            scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
-        )
+        cold = Plug(volume, scenario.disk) if scenario.disk.cold else None
+        guest = hypervisor.boot(scenario.machine, cold)
         booted = guest is not self._guest
         if booted:
             self.environment = self._guest = None
@@ -210,27 +327,28 @@ class Setup:
         )
         return self._ready
 
-    def _prepare(self, ready: Ready, report: ReportPhase) -> None:
-        """Write the scenario's content to the volume: data everywhere, or a file full of data."""
+    def _prepare(self, ready: Ready, report: ReportPhase, invalid: str) -> None:
+        """Fill device or file with data; `invalid`: name of the fault if the disk differs."""
+        if difference := mismatch(ready.scenario, ready.attachment):
+            raise Invalid(f"{invalid}: {difference}")
         layout, volume = ready.scenario.layout, ready.volume
-        self._contents.verify(volume, layout, ready.guest, ready.target)
-        self._contents.read_back(volume, ready.scenario, ready.guest, ready.target)
-        top = self._contents.top(volume)
-        filled = self.filled(ready) and (self._first or top in (None, Top.FULL))
+        self.contents.verify(volume, layout, ready.guest, ready.target)
+        self.contents.read_back(volume, ready.scenario, ready.guest, ready.target)
+        top = self.contents.top(volume)
+        filled = self.contents.holds(volume, layout) and (self._first or top in (None, Top.FULL))
         if not filled:
-            self._contents.lost(volume)  # from here on it has neither content
+            self.contents.lost(volume)  # from here on it has neither content
+            report(Phase.FILL)
         if layout.on_filesystem and not self._mounted:
-            device = ready.attachment.device
+            device, kind = ready.attachment.device, str(layout.filesystem)
             if not filled:
-                report(Phase.FILL)
-                self._filesystem("make", device, str(layout.filesystem))
-            self._filesystem("mount", device, str(layout.filesystem), layout.mount_options)
-            self._mounted = True
+                _filesystem(ready.guest, "make", device, kind)
+            _filesystem(ready.guest, "mount", device, kind, layout.mount_options)
+            self._mounted = ready.guest
         if filled:
             return
-        report(Phase.FILL)
         self._fill(ready)
-        self._contents.wrote(volume, layout, cached=not ready.scenario.disk.cache.direct)
+        self.contents.wrote(volume, layout, cached=not ready.scenario.disk.cache.direct)
 
     def _fill(self, ready: Ready) -> None:
         """Write random data everywhere: holes and zeros would be read too fast."""
@@ -239,43 +357,20 @@ class Setup:
             job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
             self._filling += ready.target.size_bytes
             pid = start_job(ready.guest, job)
-            deadline = self._site.clock.monotonic() + job.deadline_seconds
-            ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
             try:
-                output = finish_job(ready.guest, job, ended)
+                output = finish_in_time(self._site, ready.guest, job, pid)
             except ToolFailed as error:
                 raise fill_error(error, ready.target) from error
             check_fill(output, ready.target)
 
-    def _filesystem(self, *arguments: str) -> None:
-        if self._guest is None:
-            return
-        done = self._guest.ask(_FILESYSTEM, *arguments, timeout=_FILESYSTEM_SECONDS)
-        if done.exit_code:
-            output = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            last = output.splitlines()[-1] if output else f"status {done.exit_code}"
-            raise ToolFailed(
-                f"file system command failed in the guest: {' '.join(arguments)}: {last}",
-                evidence=output,
-            )
-
     def _unmount(self) -> None:
         """Unmount, so that the disk can be detached."""
-        self._ready = None
-        if self._mounted:
-            self._mounted = False
+        guest, self._ready, self._mounted = self._mounted, None, None
+        if guest is not None:
             try:
-                self._filesystem("unmount")
+                _filesystem(guest, "unmount")
             except (DriverError, ToolFailed):
                 self._site.hypervisor.power_off()  # detaches the disk as well
-
-    def filled(self, ready: Ready) -> bool:
-        """Return whether everything that the case may read has been written."""
-        return self._contents.holds(ready.volume, ready.scenario.layout)
-
-    def discard_content(self, volume: Volume) -> None:
-        """Note that the volume's content is lost, so that the next case prepares it."""
-        self._contents.lost(volume)
 
     def mark_unverified(self) -> None:
         """Note that the attached disk may be in a wrong state."""
@@ -296,7 +391,7 @@ class Setup:
                 raise SwitchFailed("cannot unmount a file system whose disk may hang")
             self._site.hypervisor.detach()
         except DriverError:
-            self._mounted = False
+            self._mounted = None
             self._site.hypervisor.power_off()
 
     def release(self) -> None:
@@ -315,9 +410,20 @@ class Setup:
     def close(self) -> None:
         """End the VM and remove the volumes, or set them aside."""
         self._guest = self._ready = None
-        self._mounted = False
-        self._contents.clear()
+        self._mounted = None
+        self.contents = Contents(self._site.fill_notes)
         self._site.hypervisor.shutdown()
+
+
+def _filesystem(guest: Guest, *arguments: str) -> None:
+    done = guest.ask(_FILESYSTEM, *arguments, timeout=_FILESYSTEM_SECONDS)
+    if done.exit_code:
+        output = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+        last = output.splitlines()[-1] if output else f"status {done.exit_code}"
+        raise ToolFailed(
+            f"file system command failed in the guest: {' '.join(arguments)}: {last}",
+            evidence=output,
+        )
 
 
 def _target(scenario: Scenario, attachment: Attachment, guest: Guest) -> Target:

@@ -267,9 +267,9 @@ class Runner:
         team = self._companions.gather(case, report)
         report(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
-        filled = self._setup.filled(ready)
+        filled = self._setup.contents.holds(ready.volume, case.scenario.layout)
         if case.workload.spoils or (first and Direction.WRITE in case.workload.directions):
-            self._setup.discard_content(ready.volume)
+            self._setup.contents.lost(ready.volume)
         if case.workload.steady is not None:
             self._check_cache(ready.volume, run.evidence)
             report(Phase.SETTLE, case.workload.steady.limit_seconds)
