@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise, starmap
-from operator import attrgetter, le
+from operator import attrgetter, itemgetter, le
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -286,17 +286,7 @@ class CaseNumbers:
 
     def at(self, positions: Sequence[int]) -> CaseNumbers:
         """Return the runs at these positions, in that order."""
-        return CaseNumbers(
-            self.case_key,
-            array("q", map(self.runs.__getitem__, positions)),
-            array("d", map(self.finished.__getitem__, positions)),
-            [self.environments[position] for position in positions],
-            bytearray(map(self.ok.__getitem__, positions)),
-            {
-                number: array("d", map(column.__getitem__, positions))
-                for number, column in self.values.items()
-            },
-        )
+        return self._taken(lambda column: map(column.__getitem__, positions))
 
     def in_order(self) -> CaseNumbers:
         """Return the runs in the order of their ends."""
@@ -306,13 +296,17 @@ class CaseNumbers:
 
     def since(self, position: int) -> CaseNumbers:
         """Return a copy of the runs from a position on."""
+        return self._taken(itemgetter(slice(position, None)))
+
+    def _taken(self, part: Callable[[Sequence[Any]], Iterable[Any]]) -> CaseNumbers:
+        """Return the runs that a function takes of each column."""
         return CaseNumbers(
             self.case_key,
-            self.runs[position:],
-            self.finished[position:],
-            self.environments[position:],
-            self.ok[position:],
-            {number: column[position:] for number, column in self.values.items()},
+            array("q", part(self.runs)),
+            array("d", part(self.finished)),
+            [*part(self.environments)],
+            bytearray(part(self.ok)),
+            {number: array("d", part(column)) for number, column in self.values.items()},
         )
 
     def extend(self, later: CaseNumbers) -> None:
