@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from pvebench_fleet.hub.fleet_view import SiteLine
 from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.overview import SiteLine
 from pvebench_fleet.wire import Head, pack, shape_of
 from testing.simulated_fleet import run_data
 

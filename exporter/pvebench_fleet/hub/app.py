@@ -33,18 +33,10 @@ from pvebench.web.request_filter import is_in, user_of
 from pvebench.web.responses import security_headers
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.across_sites import FleetEffect
-from pvebench_fleet.hub.fleet_view import (
-    SKEW_SECONDS,
-    CaseLine,
-    Compared,
-    NodeLine,
-    Overview,
-    SiteLine,
-    SiteView,
-    compared,
-)
+from pvebench_fleet.hub.fleet_view import SKEW_SECONDS, Compared, compared
 from pvebench_fleet.hub.rules import Door, SiteBusy
 from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
+from pvebench_fleet.hub.store.overview import CaseLine, NodeLine, Overview, SiteLine, SiteView
 from pvebench_fleet.hub.store.site_transaction import SiteUnknown
 
 RETRY_SECONDS: Final = 5

@@ -19,7 +19,7 @@ from pvebench.verdicts.change_text import (
     listed,
 )
 from pvebench_fleet.across_sites import FleetEffect, fleet_effects
-from pvebench_fleet.node_effects import NodeEffect
+from pvebench_fleet.hub.store.overview import FleetView, Overview
 
 LEAST_SHIFT: Final = 0.005
 """Smallest shift of the other sites that is named; a logarithm."""
@@ -32,100 +32,6 @@ SKEW_SECONDS: Final = 300.0
 """Difference of a site's clock that page, `doctor` and alert name."""
 BEHIND_SECONDS: Final = 2 * DAY
 """Age of the verdicts of a node with new runs after which judging is behind."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetView:
-    """Everything that is judged, at a moment.
-
-    Attributes:
-        effects: site -> effects of each of its nodes.
-        facts: site -> facts of the present environment of each of its nodes.
-    """
-
-    effects: Mapping[str, Sequence[Sequence[NodeEffect]]] = field(default_factory=dict)
-    facts: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteLine:
-    """State of a site; times in UNIX seconds, None: never.
-
-    Attributes:
-        skew: seconds that the site's clock is ahead.
-        newest_run: end of the newest run that arrived.
-        critical, warnings: number of open regressions; `worst`: sentence of the worst one.
-    """
-
-    name: str
-    state: str
-    contact: float | None
-    skew: float | None
-    newest_run: float | None
-    runs: int
-    refused: int
-    critical: int
-    warnings: int
-    worst: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLine:
-    """State of the judging of a node; `judged_at` in UNIX seconds, 0: never."""
-
-    site: str
-    node: str
-    unjudged: int
-    judged_at: float
-    failed: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorstCase:
-    """Case with a confirmed loss; `change`: a ratio."""
-
-    site: str
-    node: str
-    key: str
-    direction: str
-    metric: str
-    state: str
-    change: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """Sites, their nodes, and the worst cases of all."""
-
-    sites: Sequence[SiteLine] = ()
-    nodes: Sequence[NodeLine] = ()
-    worst: Sequence[WorstCase] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseLine:
-    """Newest run of a case, and its worst verdict about throughput; `finished` in UNIX seconds.
-
-    Attributes:
-        values: numbers of its newest successful run: (metric, direction, part, unit) -> value.
-        state: of the verdict; empty: none. `change`: a ratio; None: unknown.
-    """
-
-    key: str
-    finished: float
-    outcome: str
-    values: Mapping[tuple[str, ...], float]
-    state: str
-    change: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteView:
-    """One site: its open changes, worst first, and the newest runs of its cases."""
-
-    site: SiteLine
-    changes: Sequence[tuple[str, float, str]]
-    cases: Sequence[CaseLine]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import pytest
 
 from pvebench.model.environment import Affected, KnownIssue, storage_fact
 from pvebench_fleet.across_sites import _conjunction, fleet_effects
-from pvebench_fleet.hub.fleet_view import FleetView, sentence, unfixed, upgrades
+from pvebench_fleet.hub.fleet_view import sentence, unfixed, upgrades
+from pvebench_fleet.hub.store.overview import FleetView
 from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 from testing.hub_fleets import effects_of_fleet
 from testing.site_effects import KERNEL, QEMU, SCSI, WEEK, node_with, sites_with

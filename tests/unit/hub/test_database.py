@@ -15,10 +15,11 @@ from pvebench.cli.main import run_cli
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet.hub.app import has_little_space, make_app
-from pvebench_fleet.hub.fleet_view import NodeLine, Overview, findings
+from pvebench_fleet.hub.fleet_view import findings
 from pvebench_fleet.hub.judging import judge_next
 from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.store.database import DENSE_SECONDS, KEPT_SECONDS, HubDatabase
+from pvebench_fleet.hub.store.overview import NodeLine, Overview
 from testing.hub_requests import (
     GRAZ,
     HELLO,

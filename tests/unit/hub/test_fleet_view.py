@@ -23,15 +23,12 @@ from pvebench_fleet.hub.fleet_view import (
     SILENT_SECONDS,
     SKEW_SECONDS,
     Compared,
-    FleetView,
-    NodeLine,
-    Overview,
-    WorstCase,
     compared,
     findings,
     upgrades,
 )
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.overview import FleetView, NodeLine, Overview, WorstCase
 from testing.hub_requests import GRAZ, NOW, SETTINGS
 from testing.packs import ROOT
 from testing.prometheus import free_port

@@ -16,10 +16,16 @@ from psycopg.sql import SQL, Identifier
 
 from pvebench.model.units import DAY
 from pvebench_fleet import HubDatabaseError
-from pvebench_fleet.hub.fleet_view import FleetView, Overview, SiteView
 from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
 from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
-from pvebench_fleet.hub.store.overview import read_fleet_view, read_overview, read_site_view
+from pvebench_fleet.hub.store.overview import (
+    FleetView,
+    Overview,
+    SiteView,
+    read_fleet_view,
+    read_overview,
+    read_site_view,
+)
 from pvebench_fleet.hub.store.schema import HEAD, OF_SITE, revision_of
 from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 

@@ -1,22 +1,111 @@
-"""What the hub's page and metrics show: sites, nodes, worst cases, effects of upgrades."""
+"""What the hub's page and metrics show: sites, nodes, worst cases, effects; values and queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from pvebench.analysis.change import FactDifference
-from pvebench_fleet.hub.fleet_view import (
-    CaseLine,
-    FleetView,
-    NodeLine,
-    Overview,
-    SiteLine,
-    SiteView,
-    WorstCase,
-)
-from pvebench_fleet.hub.store.site_transaction import Connection
 from pvebench_fleet.node_effects import NodeEffect
+
+if TYPE_CHECKING:
+    from pvebench_fleet.hub.store.site_transaction import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """Everything that is judged, at a moment.
+
+    Attributes:
+        effects: site -> effects of each of its nodes.
+        facts: site -> facts of the present environment of each of its nodes.
+    """
+
+    effects: Mapping[str, Sequence[Sequence[NodeEffect]]] = field(default_factory=dict)
+    facts: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLine:
+    """State of a site; times in UNIX seconds, None: never.
+
+    Attributes:
+        skew: seconds that the site's clock is ahead.
+        newest_run: end of the newest run that arrived.
+        critical, warnings: number of open regressions; `worst`: sentence of the worst one.
+    """
+
+    name: str
+    state: str
+    contact: float | None
+    skew: float | None
+    newest_run: float | None
+    runs: int
+    refused: int
+    critical: int
+    warnings: int
+    worst: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """State of the judging of a node; `judged_at` in UNIX seconds, 0: never."""
+
+    site: str
+    node: str
+    unjudged: int
+    judged_at: float
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstCase:
+    """Case with a confirmed loss; `change`: a ratio."""
+
+    site: str
+    node: str
+    key: str
+    direction: str
+    metric: str
+    state: str
+    change: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Sites, their nodes, and the worst cases of all."""
+
+    sites: Sequence[SiteLine] = ()
+    nodes: Sequence[NodeLine] = ()
+    worst: Sequence[WorstCase] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseLine:
+    """Newest run of a case, and its worst verdict about throughput; `finished` in UNIX seconds.
+
+    Attributes:
+        values: numbers of its newest successful run: (metric, direction, part, unit) -> value.
+        state: of the verdict; empty: none. `change`: a ratio; None: unknown.
+    """
+
+    key: str
+    finished: float
+    outcome: str
+    values: Mapping[tuple[str, ...], float]
+    state: str
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """One site: its open changes, worst first, and the newest runs of its cases."""
+
+    site: SiteLine
+    changes: Sequence[tuple[str, float, str]]
+    cases: Sequence[CaseLine]
+
 
 WORST: Final = 20
 """Cases in the list of the worst."""
