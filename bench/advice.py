@@ -17,8 +17,8 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from pvebench.advice.gate import TOLERANCE, GateResult, Runs, judged_series, series_of
-from pvebench.advice.gate_bound import Decision
+from pvebench.advice.gate import GateResult, Runs, series_of
+from pvebench.advice.gate_bound import TOLERANCE, Decision, bounds
 from pvebench.advice.recommendation import Standing, recommendations
 from pvebench.verdicts.ranking import MAX_EQUAL_LOSS
 from testing.simulated_results import HOUR, case, trend, view_of
@@ -120,7 +120,7 @@ def looks(seed: int, truth: Truth) -> Iterator[tuple[int, GateResult]]:
             found.append(series_of(one, nodes[0], nodes[1:], BEFORE * HOUR))
     for rounds in range(2, AFTER + 1):
         cut = [replace(one, after=one.after[:rounds]) for one in found]
-        groups, cases = judged_series(cut, TOLERANCE)
+        groups, cases = bounds(cut, TOLERANCE)
         yield (
             rounds,
             GateResult(

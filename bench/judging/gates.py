@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from judging.sampling import Row, Setup, share_row
-from pvebench.advice.gate import TOLERANCE, GateResult, judged_series, series_of
-from pvebench.advice.gate_bound import Decision
+from pvebench.advice.gate import GateResult, series_of
+from pvebench.advice.gate_bound import TOLERANCE, Decision, bounds
 from testing.noise import HOUR, Random, Vector, autocorrelated
 from testing.simulated_results import case
 
@@ -25,7 +25,7 @@ LOSSES: Final = ((0.1, "10% loss"), (0.0, "no loss"))
 def _look(before: Vector, after: Vector, back: GateResult | None = None) -> GateResult:
     runs = [(place * HOUR, value) for place, value in enumerate([*before, *after])]
     series = series_of(case("scsi.raw.none"), runs, [], len(before) * HOUR)
-    groups, cases = judged_series([series], TOLERANCE)
+    groups, cases = bounds([series], TOLERANCE)
     return GateResult(
         canary="", since=0.0, tolerance=TOLERANCE, peers=(), groups=groups, cases=cases, back=back
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
+
+from pvebench.advice.gate_bound import Series
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
@@ -47,6 +50,12 @@ def case(slug: str, **parameters: int | str) -> Definition:
         parameters=load,
         directions=(Direction.WRITE if write else Direction.READ,),
     )
+
+
+def series(before: Sequence[float], after: Sequence[float]) -> Series:
+    """Return the logarithms of one case on both sides of an upgrade, one run an hour."""
+    sides = {"before": np.array(before), "after": np.array(after)}
+    return Series(name="case", labels={}, **sides, interval=HOUR)
 
 
 def trend(

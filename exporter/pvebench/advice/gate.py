@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +13,8 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import Final
 
-from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision, bound
+from pvebench.advice.gate_bound import LEAST_BEFORE, TOLERANCE, Bound, Decision, Series, bounds
+from pvebench.analysis.arrays import np
 from pvebench.analysis.case_history import CaseHistory
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
@@ -21,57 +22,13 @@ from pvebench.model.units import DAY
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.node_verdicts import Verdicts
 
-TOLERANCE: Final = 0.05
-"""Largest acceptable loss by default."""
 SHOWN_SECONDS: Final = 30 * DAY
 """A node counts as upgraded for so long after the start of its environment."""
 _EVER: Final = (-math.inf, math.inf)
-CHANCE: Final = 0.05
-"""Probability of a stop without a loss, over all looks and series."""
 WINDOW: Final = 1.5
 """A peer's run within so many intervals of a canary's run is of the same time."""
-_SHARED: Final = ("storage", "bus", "cache", "format", "workload")
-"""Labels whose cases are judged together, too."""
-_LEAST_VARIANCE: Final = 1e-6
-"""A case with less noise does not count more than its rounding."""
 _EARLIEST, _LATEST = 0.7, 2.2
 """10% and 90% quantiles of the time until a decision, relative to its estimate."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """Logarithms of the canary relative to its peers, oldest first.
-
-    Attributes:
-        interval: seconds between values.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    interval: float
-
-    @cached_property
-    def variance(self) -> float:
-        """Variance before the upgrade."""
-        mean = math.fsum(self.before) / len(self.before)
-        return math.fsum((value - mean) ** 2 for value in self.before) / len(self.before)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedSeries:
-    """One series, a case or a group of cases, with its bound.
-
-    Attributes:
-        cases: number of cases.
-        seconds: time until a decision; None: unknown.
-    """
-
-    name: str
-    cases: int
-    bound: Bound
-    seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +48,8 @@ class GateResult:
     since: float
     tolerance: float
     peers: tuple[str, ...]
-    groups: tuple[JudgedSeries, ...]
-    cases: tuple[JudgedSeries, ...]
+    groups: tuple[Bound, ...]
+    cases: tuple[Bound, ...]
     unpaired: tuple[str, ...] = ()
     regressions: tuple[str, ...] = ()
     back: GateResult | None = None
@@ -102,31 +59,31 @@ class GateResult:
         """Any loss or regression stops; only groups without a loss pass."""
         if self.back is not None:
             return _of_both(self, self.back)
-        decisions = [group.bound.decision for group in self.groups]
-        cases = [case.bound.decision for case in self.cases]
-        if self.regressions or Decision.STOP in [*decisions, *cases]:
+        if self.regressions or self.stops:
             return Decision.STOP
-        passed = decisions and all(decision is Decision.PASS for decision in decisions)
-        return Decision.PASS if passed else Decision.UNDECIDED
+        passed = all(group.decision is Decision.PASS for group in self.groups)
+        return Decision.PASS if passed and self.groups else Decision.UNDECIDED
 
     @property
-    def seconds(self) -> float | None:
-        """Time until the last group is decided; None: unknown."""
-        waiting = [
-            group.seconds for group in self.groups if group.bound.decision is not Decision.PASS
-        ]
-        known = [one for one in waiting if one is not None]
-        return max(known) if known and len(known) == len(waiting) else None
+    def stops(self) -> list[Bound]:
+        """The groups and cases with a loss above the tolerance."""
+        every = (*self.groups, *self.cases)
+        return [judged for judged in every if judged.decision is Decision.STOP]
 
     @property
     def wait(self) -> tuple[float, float] | None:
-        """Earliest and latest time until the decision, in 80% of upgrades; None: unknown.
+        """Earliest and latest time until the last group is decided, in 80% of upgrades, seconds.
 
         Noise decides when the last group is certain: even the best single time, chosen with full
-        knowledge, is rarely right within 20% (`make bench-advice`). So a range is stated.
+        knowledge, is rarely right within 20% (`make bench-advice`). So a range is stated. None:
+        unknown.
         """
-        seconds = (self.back or self).seconds
-        return None if seconds is None else (seconds * _EARLIEST, seconds * _LATEST)
+        groups = (self.back or self).groups
+        waits = [group.seconds for group in groups if group.decision is not Decision.PASS]
+        known = [seconds for seconds in waits if seconds is not None]
+        if not known or len(known) < len(waits):
+            return None
+        return max(known) * _EARLIEST, max(known) * _LATEST
 
 
 def _of_both(there: GateResult, back: GateResult) -> Decision:
@@ -135,34 +92,24 @@ def _of_both(there: GateResult, back: GateResult) -> Decision:
     A drift, or a fault that began with the update and stays, is a loss relative to one side only.
     The mean of both sides has a smaller error than each, and a linear drift cancels out in it.
     """
-    after = {judged.name: judged.bound for judged in (*back.groups, *back.cases)}
-    pairs = {
-        judged.name: (judged.bound, after.get(judged.name))
-        for judged in (*there.groups, *there.cases)
-    }
-    if any(_lost(first, second, there.tolerance) for first, second in pairs.values()):
+    after = {judged.series.name: judged for judged in (*back.groups, *back.cases)}
+    pairs = [(judged, after.get(judged.series.name)) for judged in (*there.groups, *there.cases)]
+    if any(_lost(first, second, there.tolerance) for first, second in pairs):
         return Decision.STOP
-    groups = [pairs[group.name] for group in there.groups]
-    passed = groups and all(
-        any(bound is not None and bound.decision is Decision.PASS for bound in both)
-        for both in groups
+    passed = all(
+        any(side is not None and side.decision is Decision.PASS for side in sides)
+        for sides in pairs[: len(there.groups)]
     )
-    return Decision.PASS if passed else Decision.UNDECIDED
+    return Decision.PASS if passed and there.groups else Decision.UNDECIDED
 
 
 def _lost(there: Bound, back: Bound | None, tolerance: float) -> bool:
     """Return whether both sides show a loss, and their mean one above the tolerance."""
-    if back is None or not min(there.low, back.low) > 0:
+    sides = [side.apart for side in (there, back) if side is not None and side.apart is not None]
+    if len(sides) < 2 or max(side.high for side in sides) >= 0:
         return False
-    losses, widths = zip(
-        *((_loss(side.loss), _loss(side.loss) - _loss(side.low)) for side in (there, back)),
-        strict=True,
-    )
-    return fmean(losses) - math.hypot(*widths) / 2 > _loss(tolerance)
-
-
-def _loss(ratio: float) -> float:
-    return -math.log1p(-ratio)
+    error = math.hypot(*(side.high - side.effect for side in sides)) / 2
+    return fmean(side.effect for side in sides) + error < math.log1p(-tolerance)
 
 
 def start_of(periods: Iterable[EnvironmentPeriod], node: str) -> EnvironmentPeriod | None:
@@ -219,56 +166,49 @@ class Gate:
         )
         since = periods[-1].started.timestamp() if since is None else since
         if not left:
-            result = self.since(since)
-            return replace(result, regressions=tuple(self._regressions(since)))
+            return replace(self._since(since), regressions=tuple(self._regressions(since)))
         upgrade = periods[-2].started.timestamp()
-        there = self.since(upgrade, (-math.inf, since))
-        return replace(there, back=self.since(since, (upgrade, math.inf), sign=-1))
+        there = self._since(upgrade, (-math.inf, since))
+        return replace(there, back=self._since(since, (upgrade, math.inf), sign=-1))
 
-    def since(
+    def _since(
         self, since: float, span: tuple[float, float] = _EVER, *, sign: int = 1
     ) -> GateResult:
         """Return one look, without regressions of the verdict.
 
         Args:
             since: start of the canary's new environment, Unix seconds.
-            span: only runs in it count, Unix seconds.
+            span: only runs of the canary in it count, Unix seconds.
             sign: -1: the loss of the time before `since` relative to the time after it.
         """
-        nodes = set(self.peers) or {case.node for case in self.cases.values()} - {self.canary}
-        spans = {node: _span(self.periods, node, since) for node in nodes}
-        histories = throughputs(self.verdicts)
-        same: dict[tuple[str, ...], list[tuple[str, Definition]]] = {}
-        for key, definition in self.cases.items():
-            if definition.node in nodes:
-                same.setdefault(_place(definition), []).append((key, definition))
-        found, unpaired, used = [], [], set()
-        for key, definition in sorted(self.cases.items(), key=itemgetter(0)):
-            if definition.node != self.canary:
+        nodes = (set(self.peers) or {case.node for case in self.cases.values()}) - {self.canary}
+        spans = {node: _span(self.periods, node, since) for node in nodes} | {self.canary: span}
+        histories = _throughputs(self.verdicts)
+        own: list[tuple[Definition, Runs]] = []
+        others: dict[tuple[str, ...], list[tuple[str, Runs]]] = {}
+        for key, case in sorted(self.cases.items(), key=itemgetter(0)):
+            if case.node not in spans:
                 continue
-            others = [
-                (
-                    other_definition.node,
-                    runs_of(histories.get(name, ()), spans[other_definition.node], sign),
-                )
-                for name, other_definition in same.get(_place(definition), ())
-            ]
-            used |= {node for node, runs in others if runs}
-            runs = runs_of(histories.get(key, ()), span, sign)
-            series = series_of(definition, runs, [values for _, values in others], since)
-            if len(series.before) < LEAST_BEFORE:
-                unpaired.append(definition.name)
-            else:
-                found.append(series)
-        groups, single = judged_series(found, self.tolerance)
+            runs = runs_of(histories.get(key, ()), spans[case.node], sign)
+            if case.node == self.canary:
+                own.append((case, runs))
+            elif runs:
+                others.setdefault(_place(case), []).append((case.node, runs))
+        peers = {node for case, _ in own for node, _ in others.get(_place(case), ())}
+        series = [
+            series_of(case, runs, [values for _, values in others.get(_place(case), ())], since)
+            for case, runs in own
+        ]
+        paired = [case for case in series if len(case.before) >= LEAST_BEFORE]
+        groups, cases = bounds(paired, self.tolerance)
         return GateResult(
             canary=self.canary,
             since=since,
             tolerance=self.tolerance,
-            peers=tuple(sorted(used)),
+            peers=tuple(sorted(peers)),
             groups=groups,
-            cases=single,
-            unpaired=tuple(unpaired),
+            cases=cases,
+            unpaired=tuple(case.name for case in series if len(case.before) < LEAST_BEFORE),
         )
 
     def _regressions(self, since: float) -> Iterator[str]:
@@ -280,29 +220,21 @@ class Gate:
                 yield sentence(change)
 
 
-def throughputs(verdicts: Verdicts) -> dict[str, list[CaseHistory]]:
+def _throughputs(verdicts: Verdicts) -> dict[str, list[CaseHistory]]:
     """Return case key -> its judged throughput, one history per direction."""
     histories: dict[str, list[CaseHistory]] = {}
-    for report in verdicts.reports:
-        for verdict in report.verdicts:
-            if verdict.history.figure.name == "throughput":
-                histories.setdefault(verdict.history.of, []).append(verdict.history)
+    for verdict in verdicts.verdicts:
+        if verdict.history.figure.name == "throughput":
+            histories.setdefault(verdict.history.of, []).append(verdict.history)
     return histories
 
 
 def _span(periods: Sequence[EnvironmentPeriod], node: str, since: float) -> tuple[float, float]:
-    """Return start and end of the node's environment at a moment; without periods, no limits."""
-    environment_periods = [period for period in periods if period.node == node]
-    current = [period for period in environment_periods if period.started.timestamp() <= since]
-    if not current:
-        return -math.inf, math.inf
-    later = [
-        period.started.timestamp()
-        for period in environment_periods
-        if period.started.timestamp() > since
-    ]
-    begin = current[-1].started.timestamp() if len(current) > 1 else -math.inf
-    return begin, min(later, default=math.inf)
+    """Return start and end of the node's environment at a moment; the first one has no start."""
+    starts = [period.started.timestamp() for period in periods if period.node == node]
+    place = bisect_right(starts, since)
+    end = starts[place] if 0 < place < len(starts) else math.inf
+    return starts[place - 1] if place > 1 else -math.inf, end
 
 
 def _place(definition: Definition) -> tuple[str, ...]:
@@ -328,13 +260,12 @@ def series_of(definition: Definition, own: Runs, others: Sequence[Runs], since: 
     """Return a case relative to the same case of its peers; without peers, its own runs."""
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(own)]
     interval = median(gaps) if gaps else 0.0
-    known = [values for values in others if values]
-    pairs = own if not known else list(_paired(own, known, WINDOW * interval))
+    pairs = list(_paired(own, others, WINDOW * interval)) if others else own
     return Series(
         name=definition.name,
         labels=definition.labels,
-        before=tuple(value for time, value in pairs if time < since),
-        after=tuple(value for time, value in pairs if time >= since),
+        before=np.array([value for time, value in pairs if time < since]),
+        after=np.array([value for time, value in pairs if time >= since]),
         interval=interval,
     )
 
@@ -342,71 +273,12 @@ def series_of(definition: Definition, own: Runs, others: Sequence[Runs], since: 
 def _paired(own: Runs, others: Sequence[Runs], window: float) -> Iterator[tuple[float, float]]:
     """Yield the canary's values minus the mean of its peers' nearest ones in the window."""
     for time, value in own:
-        near = [found for values in others if (found := _nearest(values, time, window)) is not None]
+        nearest = (_nearest(values, time) for values in others)
+        near = [value for at, value in nearest if abs(at - time) <= window]
         if near:
             yield time, value - fmean(near)
 
 
-def _nearest(values: Runs, time: float, window: float) -> float | None:
+def _nearest(values: Runs, time: float) -> tuple[float, float]:
     place = bisect_left(values, (time, -math.inf))
-    around = values[max(0, place - 1) : place + 1]
-    at, value = min(around, key=lambda one: abs(one[0] - time))
-    return value if abs(at - time) <= window else None
-
-
-def judged_series(
-    found: Sequence[Series], tolerance: float
-) -> tuple[tuple[JudgedSeries, ...], tuple[JudgedSeries, ...]]:
-    """Return the groups, all cases together first, and the single cases."""
-    groups = list(_groups(found))
-    # Half of the error probability for single cases, a quarter for all together, which an update
-    # usually concerns, and a quarter for the other groups.
-    more = max(1, len(groups) - 1)
-    together = (
-        _judged(name, series, tolerance, CHANCE / 4 / (more if place else 1))
-        for place, (name, series) in enumerate(groups)
-    )
-    single = (
-        _judged(series.name, [series], tolerance, CHANCE / 2 / len(found)) for series in found
-    )
-    return tuple(together), tuple(single)
-
-
-def _groups(found: Sequence[Series]) -> Iterator[tuple[str, list[Series]]]:
-    """Yield all cases, then each label's cases if they are several but not all."""
-    if found:
-        yield "all cases", list(found)
-    for label in _SHARED:
-        for value in sorted({one.labels[label] for one in found}):
-            series = [one for one in found if one.labels[label] == value]
-            if 1 < len(series) < len(found):
-                yield f"{label} {value}", series
-
-
-def _judged(name: str, own: Sequence[Series], tolerance: float, chance: float) -> JudgedSeries:
-    before, after = _mean(own, after=False), _mean(own, after=True)
-    result = bound(before, after, tolerance=tolerance, chance=chance)
-    interval = median(series.interval for series in own)
-    return JudgedSeries(
-        name=name,
-        cases=len(own),
-        bound=result,
-        seconds=None if result.more is None else result.more * interval,
-    )
-
-
-def _mean(own: Sequence[Series], *, after: bool) -> list[float]:
-    """Return the mean of the cases per round, weighted by their noise before the upgrade.
-
-    Rounds are counted from the upgrade on, in both directions.
-    """
-    weights = [1 / max(_LEAST_VARIANCE, series.variance) for series in own]
-    rounds = min(len(series.after if after else series.before) for series in own)
-    if not rounds:
-        return []
-    columns = [series.after[:rounds] if after else series.before[-rounds:] for series in own]
-    total = sum(weights)
-    return [
-        sum(weight * value for weight, value in zip(weights, row, strict=True)) / total
-        for row in zip(*columns, strict=True)
-    ]
+    return min(values[max(0, place - 1) : place + 1], key=lambda run: abs(run[0] - time))

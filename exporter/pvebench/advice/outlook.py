@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from pvebench.advice.gate import CHANCE, TOLERANCE
-from pvebench.advice.gate_bound import on_each_side
+from pvebench.advice.gate_bound import CHANCE, TOLERANCE, enough_runs
 from pvebench.advice.packages import NAMES
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import Difference, difference
@@ -230,7 +229,7 @@ def runs_needed(values: Sequence[float]) -> int | None:
         None: too many.
     """
     # From its tolerance, no loss and one of twice the tolerance are at least this far.
-    return on_each_side(_halves(values), -math.log1p(-TOLERANCE), CHANCE / 4)
+    return enough_runs(_halves(values), -math.log1p(-TOLERANCE), CHANCE / 4)
 
 
 def detectable(values: Sequence[float], runs: int) -> float:

@@ -269,6 +269,13 @@ DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
 # --- Verdicts on cases and storages.
 
 
+_GATE_LOSS: Final = (
+    state_metrics.GATE_LOSS,
+    state_metrics.GATE_LOSS_LOW,
+    state_metrics.GATE_LOSS_HIGH,
+)
+
+
 def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) -> None:
     """Add a look at each upgraded node, as `pvebench gate` prints it."""
     cases = {record.key: record.last.definition for record in snapshot.records}
@@ -276,11 +283,9 @@ def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) ->
         labels = {"node": result.canary}
         families.add(state_metrics.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
         for group in result.groups:
-            bound, where = group.bound, {**labels, "group": group.name}
-            if not math.isnan(bound.loss):
-                families.add(state_metrics.GATE_LOSS, where, bound.loss)
-                families.add(state_metrics.GATE_LOSS_LOW, where, bound.low)
-                families.add(state_metrics.GATE_LOSS_HIGH, where, bound.high)
+            where = {**labels, "group": group.series.name}
+            for metric, ratio in zip(_GATE_LOSS, group.loss or (), strict=False):
+                families.add(metric, where, ratio)
 
 
 BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {

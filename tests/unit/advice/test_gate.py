@@ -35,7 +35,7 @@ from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from testing.packs import QUICK, STORAGES
-from testing.simulated_results import HOUR, case
+from testing.simulated_results import HOUR, case, series
 from testing.stored_runs import ended
 from testing.stores import TemporaryStore
 
@@ -49,7 +49,7 @@ def values(seed: int, count: int, shift: float = 0.0, sd: float = 0.03) -> list[
 
 
 def look(before: list[float], after: list[float], tolerance: float = 0.05) -> Bound:
-    return bound(before, after, tolerance=tolerance, chance=0.05)
+    return bound(series(before, after), tolerance, 0.05)
 
 
 def test_a_loss_above_the_tolerance_stops_and_none_passes() -> None:
@@ -62,7 +62,7 @@ def test_a_loss_above_the_tolerance_stops_and_none_passes() -> None:
 def test_sparse_data_decide_nothing(before: int, after: int) -> None:
     found = look(values(1, before), values(2, after, -5.0))
     assert found.decision is Decision.UNDECIDED
-    assert math.isnan(found.loss)
+    assert found.loss is None
 
 
 def test_more_variability_alone_stops_nothing() -> None:
@@ -85,12 +85,14 @@ def test_looks_at_every_run_rarely_stop_without_a_loss() -> None:
 
 
 def test_autocorrelation_widens_the_interval() -> None:
-    noise, value, series = random.Random(3), 0.0, []
+    noise, value, alike = random.Random(3), 0.0, []
     for _ in range(200):
         value = 0.7 * value + noise.gauss(0, 0.03 * 0.51**0.5)
-        series.append(value)
-    apart, plain = look(series, series[:40]), look(values(1, 200), values(2, 40))
-    assert apart.high - apart.low > 1.5 * (plain.high - plain.low)
+        alike.append(value)
+    apart, plain = look(alike, alike[:40]).loss, look(values(1, 200), values(2, 40)).loss
+    assert apart is not None
+    assert plain is not None
+    assert apart[2] - apart[1] > 1.5 * (plain[2] - plain[1])
 
 
 def results(
@@ -150,6 +152,7 @@ def returned(
     drift: float = 0.0,
     spread: float = 0.02,
     seed: int = 11,
+    back: int = RETURN,
 ) -> GateResult:
     """Return a look after 40 runs with A, 30 with B and 20 with A again, of one node.
 
@@ -165,9 +168,9 @@ def returned(
         one = replace(case(slug), node="pve1")
         lost = [
             drift * run
-            - math.log1p(-loss) * (UPGRADE <= run < RETURN)
+            - math.log1p(-loss) * (UPGRADE <= run < back)
             - math.log1p(-fault) * (run >= UPGRADE)
-            for run in range(RETURN + 20)
+            for run in range(back + 20)
         ]
         cases[slug] = one
         levels = [1000 * math.exp(noise.gauss(0, spread) - shift) for shift in lost]
@@ -181,7 +184,7 @@ def returned(
             started=START + timedelta(hours=begin),
             finished=START + timedelta(hours=begin + 1),
         )
-        for environment, begin in (("a", 0), ("b", UPGRADE), ("a", RETURN))
+        for environment, begin in (("a", 0), ("b", UPGRADE), ("a", back))
     ]
     return Gate("pve1", verdicts_on(histories), cases, periods).look()
 
@@ -218,6 +221,14 @@ def test_both_sides_of_a_b_b_a_together_decide_where_neither_does_alone() -> Non
         assert all(one.decision is not Decision.STOP for one in others)
 
 
+def test_a_return_after_few_runs_says_what_it_lacks() -> None:
+    found = returned(0.2, back=UPGRADE + LEAST_BEFORE - 1)
+    assert found.decision is Decision.UNDECIDED
+    assert "Install the update again: fewer than 20 runs with it cannot decide." in [
+        *gate_lines(found, START)
+    ]
+
+
 @pytest.mark.parametrize("drift", [0.002, 0.01, -0.002])
 def test_a_strong_drift_is_not_blamed_on_the_update(drift: float) -> None:
     assert returned(drift=drift).decision is not Decision.STOP
@@ -233,7 +244,7 @@ def test_the_peers_remove_the_noise_of_a_shared_storage() -> None:
 
 def test_a_stop_by_the_verdict_alone_does_not_state_a_loss_above_the_tolerance() -> None:
     found = replace(results(peers=2), regressions=("p99 latency is 40% higher",))
-    assert {one.bound.decision for one in found.groups} == {Decision.PASS}
+    assert {one.decision for one in found.groups} == {Decision.PASS}
     assert found.decision is Decision.STOP
     assert next(gate_lines(found, START)) == (
         "Stop: the verdict confirmed a regression since the upgrade (pve1)."
@@ -248,7 +259,7 @@ def test_a_fault_of_the_storage_is_not_blamed_on_the_upgrade() -> None:
 def test_a_loss_of_one_bus_stops_and_names_it() -> None:
     found = results(0.2, peers=2, bus="sata")
     assert found.decision is Decision.STOP
-    stopped = [one.name for one in found.cases if one.bound.decision is Decision.STOP]
+    stopped = [one.series.name for one in found.cases if one.decision is Decision.STOP]
     assert stopped == [case("sata.raw.none").name]
 
 
@@ -362,10 +373,9 @@ def test_a_tolerance_within_the_noise_is_undecided(tmp_path: Path, capsys: Captu
 def test_a_look_that_the_runs_before_limit_says_how_many_would_decide() -> None:
     found = results(0.02, peers=1)
     few = look(values(3, 20, sd=0.05), values(4, 40, -0.1, sd=0.05), 0.05)
-    assert (few.decision, few.more) == (Decision.UNDECIDED, None)
+    assert (few.decision, few.seconds) == (Decision.UNDECIDED, None)
     assert few.enough is not None
-    groups = tuple(replace(one, bound=few, seconds=None) for one in found.groups)
-    text = "\n".join(gate_lines(replace(found, groups=groups, cases=()), START))
+    text = "\n".join(gate_lines(replace(found, groups=(few,), cases=()), START))
     assert "More runs cannot decide: the 20 runs before are too few." in text
     assert f"about {few.enough} before and as many after" in text
     with_that = (values(5, few.enough, sd=0.05), values(6, few.enough, -0.1, sd=0.05))
@@ -374,15 +384,14 @@ def test_a_look_that_the_runs_before_limit_says_how_many_would_decide() -> None:
 
 def test_an_undecided_look_states_the_range_of_the_decision() -> None:
     found = results(0.02, peers=1)
-    open_bound = replace(found.groups[0].bound, decision=Decision.UNDECIDED)
-    waiting = tuple(replace(one, bound=open_bound, seconds=10 * HOUR) for one in found.groups)
-    found = replace(found, groups=waiting)
+    waiting = replace(found.groups[0], decision=Decision.UNDECIDED, seconds=10 * HOUR)
+    found = replace(found, groups=(waiting,))
     assert found.decision is Decision.UNDECIDED
     assert found.wait == (pytest.approx(7 * HOUR), pytest.approx(22 * HOUR))
     text = "\n".join(gate_lines(found, START))
     assert "Expected decision: between 07:00 UTC and 22:00 UTC, if the loss stays the same." in text
-    soon = tuple(replace(one, bound=open_bound, seconds=1) for one in found.groups)
-    text = "\n".join(gate_lines(replace(found, groups=soon), START))
+    soon = replace(waiting, seconds=1)
+    text = "\n".join(gate_lines(replace(found, groups=(soon,)), START))
     assert "Expected decision: about 00:00 UTC, if" in text
     data = gate_data(found, START)
     assert data["expected_between"] == ["2026-01-01T07:00:00+00:00", "2026-01-01T22:00:00+00:00"]

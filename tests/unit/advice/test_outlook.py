@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.advice.gate import CHANCE, TOLERANCE
-from pvebench.advice.gate_bound import Decision, bound
+from pvebench.advice.gate_bound import CHANCE, TOLERANCE, Decision, bound
 from pvebench.advice.outlook import Applies, Effect, Expected, expected_issues, runs_needed
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.definition import Definition
 from pvebench.model.environment import storage_fact
 from testing.packs import QUICK, quick
+from testing.simulated_results import series
 
 Captured = pytest.CaptureFixture[str]
 CASE = Definition.of(quick()[1].cases[0])
@@ -135,7 +135,7 @@ def test_the_gate_mostly_decides_with_the_needed_runs(loss: float) -> None:
         needed = runs_needed([math.exp(noise.gauss(0, 0.05)) for _ in range(60)])
         assert needed is not None
         before, after = ([noise.gauss(shift, 0.05) for _ in range(needed)] for shift in (0, -loss))
-        result = bound(before, after, tolerance=TOLERANCE, chance=CHANCE / 4)
+        result = bound(series(before, after), TOLERANCE, CHANCE / 4)
         decided += result.decision is not Decision.UNDECIDED
     assert decided >= 30
     assert runs_needed([1000.0, 1.0] * 10) is None
