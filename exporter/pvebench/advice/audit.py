@@ -17,14 +17,13 @@ from pvebench.advice.vm_findings import (
     storage_of,
     vm_findings,
 )
-from pvebench.analysis.difference import JointDifference
 from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.drivers.proxmox.vm.drive import SLOT, is_on, kind_of, parse_drive
 from pvebench.model.definition import configuration_text
 from pvebench.model.units import count_text
 from pvebench.sanitize import one_line
 from pvebench.store.live_results import Trend
-from pvebench.verdicts.ranking import LEAST_RUNS, writes_unflushed
+from pvebench.verdicts.ranking import Gap, writes_unflushed
 
 _COMPARED: Final = ("bus", "format", "cache", "aio", "iothread")
 """Options that decide which measured configuration is nearest, the most important first."""
@@ -55,7 +54,7 @@ class AuditedDisk:
     measured: Choice | None
     exact: bool
     advice: Recommendation | None
-    gain: JointDifference | None
+    gain: Gap | None
     commands: tuple[str, ...]
 
     @property
@@ -124,12 +123,12 @@ def _disk(
 
 def _measured(
     used: Mapping[str, str], advice: Sequence[Recommendation], trends: Mapping[str, Trend]
-) -> tuple[Choice | None, bool, Recommendation | None, JointDifference | None]:
+) -> tuple[Choice | None, bool, Recommendation | None, Gap | None]:
     """Return the nearest choice, whether it is equal, the advice that beats it, and the gain.
 
     That is the largest certain gain, only of advice that is not `Measure first`, from real runs.
     """
-    best: tuple[Choice, bool, Recommendation, JointDifference] | None = None
+    best: tuple[Choice, bool, Recommendation, Gap] | None = None
     nearest: tuple[Choice, bool] | None = None
     for advised in advice:
         ranked = sorted(advised.choices, key=lambda choice: _distance(used, choice))
@@ -138,7 +137,7 @@ def _measured(
         nearest = nearest or (near, exact)
         if advised.standing is Standing.MEASURE or Doubt.SIMULATED in advised.doubts:
             continue
-        if near is advised.chosen or min(near.least_runs, advised.chosen.least_runs) < LEAST_RUNS:
+        if near is advised.chosen:
             continue
         if writes_unflushed(replace(near.definition, cache=used["cache"])):
             continue  # the disk in use has no comparable result

@@ -12,7 +12,7 @@ from pvebench.config.pack import flow_text
 from pvebench.model.definition import Definition
 from pvebench.model.disk import DISK_OPTIONS, Cache, Disk
 from pvebench.model.units import format_size
-from pvebench.verdicts.ranking import writes_unflushed
+from pvebench.verdicts.ranking import Rank, writes_unflushed
 
 ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
     "bus": ("scsi", "virtio"),
@@ -73,8 +73,8 @@ def _for_purpose(advised: Recommendation, fixed: Collection[str]) -> Iterator[Pr
     measured = scores.keys() | {
         options_of(place.definition) for ranking in advised.rankings for place in ranking.excluded
     }
-    top = advised.fastest.score
-    for choice in (advised.fastest, *advised.ties, *advised.undecided):
+    top = advised.choices[0].score
+    for choice in advised.ranked(Rank.FASTEST, Rank.EQUAL, Rank.UNKNOWN):
         for option, values in ALTERNATIVES.items():
             for value in values:
                 options = _with(choice, option, value)
@@ -164,7 +164,7 @@ def pack_text(
 
     The workloads, times and sizes are those of the results, so that the values compare.
     """
-    anchor = advice[0].default or advice[0].fastest
+    anchor = advice[0].default or advice[0].choices[0]
     base = dict(options_of(anchor.definition))
     variants = _variants(base, advice, chosen)
     fixed = _flow({key: base[key] for key in _explicit(base) if key not in _AXES})
@@ -196,7 +196,7 @@ def pack_text(
 def _variants(
     base: Mapping[str, str], advice: Sequence[Recommendation], chosen: Sequence[Proposal]
 ) -> list[str]:
-    fastest = (dict(options_of(advised.fastest.definition)) for advised in advice)
+    fastest = (dict(options_of(advised.choices[0].definition)) for advised in advice)
     more = [*fastest, *(dict(proposal.options) for proposal in chosen)]
     variants = dict.fromkeys(_flow(_changes(base, options)) for options in more)
     return [variant for variant in variants if variant != "{}"]

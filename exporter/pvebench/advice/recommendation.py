@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pvebench.analysis.change import Change
-from pvebench.analysis.difference import CHANCE, JointDifference, joint_difference
+from pvebench.analysis.difference import CHANCE
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.durability import Durability, measured_of
 from pvebench.model.workload import Direction
@@ -16,14 +16,15 @@ from pvebench.store.live_results import Trend, View, main_metric
 from pvebench.verdicts.fastest_text import faster_excluded
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
-    MAX_EQUAL_LOSS,
     SYNCED,
+    Gap,
     Place,
+    Rank,
     Ranking,
     counted,
+    gap_between,
     is_usual,
     rankings,
-    totals,
 )
 
 
@@ -73,6 +74,7 @@ class Choice:
         places: its places in the rankings, in their order.
         runs: IDs of the runs that its values rest on.
         score: mean logarithm of its values relative to the fastest of each ranking.
+        rank: by its gap to the choice with the highest score.
     """
 
     scenario: str
@@ -80,6 +82,7 @@ class Choice:
     places: tuple[Place, ...]
     runs: tuple[int, ...]
     score: float
+    rank: Rank = Rank.FASTEST
 
     @property
     def least_runs(self) -> int:
@@ -93,15 +96,12 @@ class Recommendation:
 
     Attributes:
         rankings: those that it rests on.
+        choices: the configurations that are ranked under each workload, the fastest first.
         chosen: recommended configuration, or with MEASURE the highest result so far.
         default: None: not measured.
         gain: of the chosen over the default; None: unknown, or it is the default.
-        fastest: highest result; others of the `ties` are within noise of it.
-        slower: configurations that are significantly slower.
-        undecided: others, of which noise hides whether they are slower.
         excluded: faster ones that are not ranked.
         durability: of the chosen; None: not measured.
-        choices: all that are ranked under each workload.
         regression: the most severe open one of the chosen; None: none.
     """
 
@@ -109,18 +109,14 @@ class Recommendation:
     storage: str
     purpose: Purpose
     rankings: tuple[Ranking, ...]
+    choices: tuple[Choice, ...]
     standing: Standing
     doubts: tuple[Doubt, ...]
     chosen: Choice
     default: Choice | None
-    gain: JointDifference | None
-    fastest: Choice
-    ties: tuple[Choice, ...]
-    slower: tuple[Choice, ...]
-    undecided: tuple[Choice, ...]
+    gain: Gap | None
     excluded: tuple[Place, ...]
     durability: Durability | None
-    choices: tuple[Choice, ...]
     regression: Change | None
 
     @property
@@ -131,6 +127,10 @@ class Recommendation:
     def choice(self, scenario: str) -> Choice | None:
         """Return the choice with a slug; None: not measured under all workloads."""
         return next((choice for choice in self.choices if choice.scenario == scenario), None)
+
+    def ranked(self, *ranks: Rank) -> list[Choice]:
+        """Return the choices with these ranks, in their order."""
+        return [choice for rank in ranks for choice in self.choices if choice.rank is rank]
 
 
 def purpose_of(definition: Definition) -> Purpose | None:
@@ -178,19 +178,19 @@ def _names(ranking: Ranking) -> set[str]:
     return {place.definition.scenario for place in ranking.places}
 
 
-def choices_of(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tuple[Choice, ...]:
+def _choices(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tuple[Choice, ...]:
     """Return the configurations that all rankings have, the highest score first."""
-    common = set.intersection(*map(_names, rankings))
     by_name = [
         {place.definition.scenario: place for place in ranking.places} for ranking in rankings
     ]
-    tops = [max(known[name].level for name in common) if common else 0.0 for known in by_name]
+    common = set.intersection(*map(_names, rankings))
+    levels = [{name: known[name].level for name in common} for known in by_name]
     choices = []
     for name in common:
         places = tuple(known[name] for known in by_name)
         if min(place.level for place in places) <= 0:
             continue
-        logs = [math.log(place.level / top) for place, top in zip(places, tops, strict=True)]
+        logs = [math.log(known[name] / max(known.values())) for known in levels]
         choices.append(
             Choice(
                 scenario=name,
@@ -200,18 +200,29 @@ def choices_of(rankings: Sequence[Ranking], trends: Mapping[str, Trend]) -> tupl
                 score=sum(logs) / len(logs),
             )
         )
-    return tuple(sorted(choices, key=lambda choice: (-choice.score, choice.scenario)))
+    choices.sort(key=lambda choice: (-choice.score, choice.scenario))
+    chance = _chance(choices)
+    return (
+        *choices[:1],
+        *(
+            replace(other, rank=compare(choices[0], other, trends, chance=chance).rank)
+            for other in choices[1:]
+        ),
+    )
+
+
+def _chance(choices: Sequence[Choice]) -> float:
+    """Return the error probability of one of the comparisons with the fastest."""
+    return CHANCE / max(1, len(choices) - 1)
 
 
 def compare(
     before: Choice, after: Choice, trends: Mapping[str, Trend], *, chance: float = CHANCE
-) -> JointDifference:
-    """Return how much more `after` gives than `before`; each needs LEAST_RUNS runs."""
-    pairs = list(zip(before.places, after.places, strict=True))
-    return joint_difference(
-        [(totals(trends[place.key]), totals(trends[second.key])) for place, second in pairs],
-        [(place.level, second.level) for place, second in pairs],
-        chance=chance,
+) -> Gap:
+    """Return how much more `after` gives than `before`."""
+    pairs = zip(before.places, after.places, strict=True)
+    return gap_between(
+        [(trends[first.key], trends[second.key]) for first, second in pairs], chance=chance
     )
 
 
@@ -222,41 +233,36 @@ def _recommendation(
     regressions: Sequence[Change],
 ) -> Recommendation | None:
     node, storage, purpose = group
-    choices = choices_of(contests, view.trends)
+    choices = _choices(contests, view.trends)
     if not choices:
         return None
-    fastest, others = choices[0], choices[1:]
-    ties, slower, undecided = _sorted(fastest, others, view.trends)
+    equal = [choice for choice in choices if choice.rank in (Rank.FASTEST, Rank.EQUAL)]
     usual = [choice for choice in choices if is_usual(choice.definition)]
     default = min(usual, key=_options, default=None)
-    equal = [fastest, *ties]
     chosen = default if default in equal else min(equal, key=_options)
-    gain = _gain(default, chosen, view.trends, len(others))
     # One of each kind is enough: that of the first workload.
     faster = (place for contest in reversed(contests) for place in faster_excluded(contest))
     excluded = tuple({place.exclusion: place for place in faster}.values())
-    doubts = tuple(_doubts(contests, fastest, others, default, gain, view))
+    gain = _gain(default, chosen, choices, view)
+    doubts = tuple(_doubts(contests, choices, default, gain, view))
     standing = _standing(doubts, default=chosen is default)
-    if standing is Standing.MEASURE and chosen is not fastest:
-        chosen, gain = fastest, _gain(default, fastest, view.trends, len(others))
+    if standing is Standing.MEASURE and chosen is not choices[0]:
+        chosen = choices[0]
+        gain = _gain(default, chosen, choices, view)
     keys = {place.key for place in chosen.places}
     return Recommendation(
         node=node,
         storage=storage,
         purpose=purpose,
         rankings=contests,
+        choices=choices,
         standing=standing,
         doubts=(*doubts, *(Doubt.EXCLUDED_FASTER,) * bool(excluded)),
         chosen=chosen,
         default=default,
         gain=gain,
-        fastest=fastest,
-        ties=tuple(ties),
-        slower=tuple(slower),
-        undecided=tuple(undecided),
         excluded=excluded,
         durability=measured_of(chosen.definition, view.durability),
-        choices=choices,
         regression=next(
             (regression for regression in regressions if keys & {*regression.cases}), None
         ),
@@ -268,52 +274,29 @@ def _options(choice: Choice) -> tuple[int, float]:
     return len(further_options(choice.definition)), -choice.score
 
 
-def _sorted(
-    fastest: Choice, others: Iterable[Choice], trends: Mapping[str, Trend]
-) -> tuple[list[Choice], list[Choice], list[Choice]]:
-    """Return the others that are within noise of the fastest, slower, and undecided."""
-    ties: list[Choice] = []
-    slower: list[Choice] = []
-    undecided: list[Choice] = []
-    others = list(others)
-    chance = CHANCE / max(1, len(others))
-    for choice in others:
-        if min(choice.least_runs, fastest.least_runs) < LEAST_RUNS:
-            undecided.append(choice)
-            continue
-        gap = compare(fastest, choice, trends, chance=chance)
-        if gap.high < 0:
-            slower.append(choice)
-        else:
-            (ties if gap.low >= -MAX_EQUAL_LOSS else undecided).append(choice)
-    return ties, slower, undecided
-
-
 def _gain(
-    default: Choice | None, chosen: Choice, trends: Mapping[str, Trend], others: int
-) -> JointDifference | None:
+    default: Choice | None, chosen: Choice, choices: Sequence[Choice], view: View
+) -> Gap | None:
     if default is None or default is chosen:
         return None
-    if min(default.least_runs, chosen.least_runs) < LEAST_RUNS:
-        return None
-    return compare(default, chosen, trends, chance=CHANCE / max(1, others))
+    gain = compare(default, chosen, view.trends, chance=_chance(choices))
+    return gain if gain.known else None
 
 
 def _doubts(
     rankings: Sequence[Ranking],
-    fastest: Choice,
-    others: Sequence[Choice],
+    choices: Sequence[Choice],
     default: Choice | None,
-    gain: JointDifference | None,
+    gain: Gap | None,
     view: View,
 ) -> Iterable[Doubt]:
     if view.simulated:
         yield Doubt.SIMULATED
     if any(ranking.emulated for ranking in rankings):
         yield Doubt.EMULATED
-    if fastest.least_runs < LEAST_RUNS or (default and default.least_runs < LEAST_RUNS):
+    if min(choice.least_runs for choice in (choices[0], default or choices[0])) < LEAST_RUNS:
         yield Doubt.FEW_RUNS
-    if not others:
+    if len(choices) < 2:
         yield Doubt.ONLY_ONE
     if default is None:
         yield Doubt.NO_DEFAULT

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
-from pvebench.analysis.difference import JointDifference
 from pvebench.model import figures
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Barrier, Durability, Survival, durable_by
@@ -17,9 +16,9 @@ from pvebench.model.units import show_latency
 from pvebench.store.live_results import main_metric
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
-from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text
+from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text, percent_text
 from pvebench.verdicts.overall_state import summary
-from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST
+from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST, Gap, Rank
 
 PURPOSES: Final = {
     Purpose.DATABASE: "databases and mail",
@@ -118,7 +117,7 @@ def advice_lines(
     advised: Recommendation,
     runs_of: RunsOf,
     present: str | None = None,
-    gain_over_present: JointDifference | None = None,
+    gain_over_present: Gap | None = None,
 ) -> Iterator[str]:
     """Yield the sentences of a recommendation, the advice first.
 
@@ -160,24 +159,20 @@ def _choice_sentence(advised: Recommendation) -> str:
         gap = f" ({gain_text(advised.gain)} than the default)" if advised.gain else ""
         return f"Measure first. The highest durable result so far is {chosen}{gap}."
     if advised.standing is Standing.DEFAULT:
-        if advised.chosen is advised.fastest:
+        if advised.chosen is advised.choices[0]:
             return f"Keep the default, {chosen}: nothing measured here is faster."
         return f"Keep the default, {chosen}: it is within noise of the fastest."
     gain = f": {gain_text(advised.gain)} than the default" if advised.gain else ""
     return f"Use {chosen}{gain}."
 
 
-def gain_text(gain: JointDifference) -> str:
+def gain_text(gain: Gap) -> str:
     """Return `58% faster (95% CI 55-60%)`; numbers only if noise can't explain the difference."""
     if gain.low <= 0 <= gain.high:
         return "not yet known to be faster or slower"
     if gain.ratio < 0:
         return f"{-gain.ratio:.1%} slower (95% CI {_interval(-gain.high, -gain.low)})"
-    return f"{_percent(gain.ratio)} faster (95% CI {_interval(gain.low, gain.high)})"
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio:.0%}" if ratio >= 0.0995 else f"{ratio:.1%}"
+    return f"{percent_text(gain.ratio)} faster (95% CI {_interval(gain.low, gain.high)})"
 
 
 def _interval(low: float, high: float) -> str:
@@ -201,11 +196,11 @@ def _doubts(advised: Recommendation) -> Iterator[str]:
 
 
 def _others(advised: Recommendation) -> Iterator[str]:
-    alike = [choice for choice in (advised.fastest, *advised.ties) if choice is not advised.chosen]
-    if alike:
+    equal = advised.ranked(Rank.FASTEST, Rank.EQUAL)
+    if alike := [choice for choice in equal if choice is not advised.chosen]:
         yield f"Within noise of it: {_names(alike)}."
-    if advised.undecided:
-        yield f"Not decided, more runs needed: {_names(advised.undecided)}."
+    if undecided := advised.ranked(Rank.UNKNOWN):
+        yield f"Not decided, more runs needed: {_names(undecided)}."
 
 
 def _names(choices: Iterable[Choice]) -> str:
@@ -290,16 +285,20 @@ def advice_data(advised: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
         "chosen": _choice_data(advised.chosen),
         "default": _choice_data(advised.default) if advised.default else None,
         "gain": gain_data(advised.gain),
-        "within_noise": [choice.scenario for choice in (advised.fastest, *advised.ties)],
-        "slower": [choice.scenario for choice in advised.slower],
-        "undecided": [choice.scenario for choice in advised.undecided],
+        "within_noise": _scenarios(advised, Rank.FASTEST, Rank.EQUAL),
+        "slower": _scenarios(advised, Rank.SLOWER),
+        "undecided": _scenarios(advised, Rank.UNKNOWN),
         "durable": str(durable_by(advised.chosen.definition, advised.durability)),
         "host_cpu_seconds_per_io": cost.cpu_seconds,
         "latency_p999_seconds": cost.tail_seconds,
     }
 
 
-def gain_data(gain: JointDifference | None) -> dict[str, float] | None:
+def _scenarios(advised: Recommendation, *ranks: Rank) -> list[str]:
+    return [choice.scenario for choice in advised.ranked(*ranks)]
+
+
+def gain_data(gain: Gap | None) -> dict[str, float] | None:
     """Return a gain as ratios; None: unknown."""
     return None if gain is None else {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -159,42 +159,3 @@ def _level(values: Matrix) -> tuple[float, Matrix]:
     reach = 2 * CLIP * max(scale, float(np.mean(np.minimum(distances, most))))
     cut = np.clip(away, -reach, reach)
     return middle + float(cut.mean()), cut - cut.mean()
-
-
-# --- several workloads together ---
-
-
-@dataclass(frozen=True, slots=True)
-class JointDifference:
-    """Mean change over workloads: 0.1 is 10% more; low and high: its confidence interval."""
-
-    ratio: float
-    low: float
-    high: float
-
-
-def joint_difference(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
-    levels: Sequence[tuple[float, float]],
-    *,
-    chance: float = CHANCE,
-) -> JointDifference:
-    """Return the difference of `after` to `before`, the geometric mean over workloads.
-
-    Args:
-        pairs: (before, after) per workload: positive results, at least two each.
-        levels: (before, after) per workload: the current values that outputs show. The ratio is
-            that of these; the interval, which is one of means, is widened to contain it.
-        chance: probability that the interval misses; lower for several comparisons.
-    """
-    differences = [
-        difference(np.log(np.asarray(before)), np.log(np.asarray(after)), chance=chance)
-        for before, after in pairs
-    ]
-    middle = sum(one.effect for one in differences) / len(differences)
-    reach = math.sqrt(sum(((one.high - one.low) / 2) ** 2 for one in differences)) / len(
-        differences
-    )
-    effect = sum(math.log(after / before) for before, after in levels) / len(levels)
-    low, high = min(effect, middle - reach), max(effect, middle + reach)
-    return JointDifference(math.expm1(effect), math.expm1(low), math.expm1(high))

@@ -24,7 +24,6 @@ from pvebench.advice.sentences import (
     heading,
     newest_runs,
 )
-from pvebench.analysis.difference import JointDifference
 from pvebench.cli.options import PATH, format_option, read_settings, settings_options, show, writing
 from pvebench.cli.selection import results_of
 from pvebench.cli.verdict import verdicts_of
@@ -36,7 +35,7 @@ from pvebench.scheduler.plan import expand, make_plan
 from pvebench.service.startup import budgets_of
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.store import Store
-from pvebench.verdicts.ranking import LEAST_RUNS
+from pvebench.verdicts.ranking import Gap
 
 _EVERY: Final = "1d"
 """Interval of the written pack: its cycle then fits the budget of 24 hours."""
@@ -151,14 +150,13 @@ def _lines(
         yield UNASSESSED
 
 
-def _over(advised: Recommendation, present: str | None, view: View) -> JointDifference | None:
+def _over(advised: Recommendation, present: str | None, view: View) -> Gap | None:
     """Return the gain of the recommended configuration over the present one."""
     choice = advised.choice(present) if present else None
     if choice is None or choice is advised.chosen:
         return None
-    if min(choice.least_runs, advised.chosen.least_runs) < LEAST_RUNS:
-        return None
-    return compare(choice, advised.chosen, view.trends)
+    gain = compare(choice, advised.chosen, view.trends)
+    return gain if gain.known else None
 
 
 def _unknown(present: str, found: Sequence[Recommendation]) -> ConfigError:

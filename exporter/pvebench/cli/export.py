@@ -26,9 +26,8 @@ from pvebench.model.units import count_text
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.fastest_text import after_cycles, summaries
 from pvebench.verdicts.overall_state import headline
-from pvebench.verdicts.ranking import of_storage, shown_definitions
+from pvebench.verdicts.ranking import answers, of_storage, shown_definitions
 
 # --- `pvebench card`: the results of a storage as a picture.
 
@@ -94,7 +93,7 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
             environments=tuple(store.environments()),
             devices=view.devices,
             verdict=headline(verdicts, dated=False, evidence=False),
-            rankings=summaries(view, after_cycles, cases),
+            rankings=answers(view, cases),
             trends=view.trends,
             advice=tuple(
                 (heading(advised), tuple(advice_lines(advised, newest_runs(store))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from pvebench.analysis.arrays import np
-from pvebench.analysis.difference import difference
 from pvebench.cli.options import (
     format_option,
     make_console,
@@ -50,6 +47,7 @@ from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     emulated_in,
     exclusion_of,
+    gap_between,
     level_of,
     shown_definitions,
     totals,
@@ -329,24 +327,20 @@ def _compared(view: View, first: str, second: str) -> dict[str, Any]:
     """Return two results and the ratio of the second, with a CI if both have LEAST_RUNS."""
     definitions = [view.cases[key].definition for key in (first, second)]
     trends = [view.trends[key] for key in (first, second)]
-    runs, levels = [totals(trend) for trend in trends], [level_of(trend) for trend in trends]
+    levels = [level_of(trend) for trend in trends]
     exclusions = (
         exclusion_of(definition, view.durability, trend)
         for definition, trend in zip(definitions, trends, strict=True)
     )
     ratio = levels[1] / levels[0] - 1 if levels[0] else None
-    interval = {}
-    if ratio is not None and min(map(len, runs)) >= LEAST_RUNS and all(map(all, runs)):
-        gap = difference(*(np.log(np.asarray(values)) for values in runs))
-        # The interval is one of means, the ratio that of medians: it is inside of both.
-        ends = (math.expm1(gap.low), ratio, math.expm1(gap.high))
-        interval = {"low": min(ends), "high": max(ends)}
+    gap = gap_between([(trends[0], trends[1])])
+    interval = {"low": gap.low, "high": gap.high} if gap.known and ratio is not None else {}
     return {
         "workload": definitions[0].workload,
         "metric": trends[0].metric,
         "scenarios": [definition.scenario for definition in definitions],
         "values": levels,
-        "runs": [*map(len, runs)],
+        "runs": [len(totals(trend)) for trend in trends],
         "ratio": ratio,
         "notes": sorted({NOT_COUNTED[why][0] for why in exclusions if why in NOT_COUNTED} - {""}),
         **interval,

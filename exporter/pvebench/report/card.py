@@ -21,17 +21,10 @@ from pvebench.model.definition import Definition, configuration_text, workload_t
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
 from pvebench.store.live_results import View
-from pvebench.verdicts.fastest_text import (
-    EMULATED_TEXT,
-    LEAST_JUDGED,
-    gap_text,
-    level_text,
-    schedule_of,
-    summaries,
-)
+from pvebench.verdicts.fastest_text import EMULATED_TEXT, LEAST_JUDGED, gap_text, level_text
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, overall_state
-from pvebench.verdicts.ranking import Ranking
+from pvebench.verdicts.ranking import SYNCED, Ranking, answers
 
 # --- content of the card: an image to share, for example in a forum ---
 
@@ -96,7 +89,7 @@ def make_card(
         cases: key -> case, all of that storage.
         anonymous: omit the names of nodes.
     """
-    rankings = [summary.contest for summary in summaries(view, schedule_of(view, (), now), cases)]
+    rankings = answers(view, cases)
     first = next(iter(cases.values()), None)
     node, storage = (first.node, first.storage) if first else ("", "")
     facts = _facts([episode for episode in view.periods if episode.node == node])
@@ -149,7 +142,7 @@ def _distance(definition: Definition, block: int, depth: int) -> tuple[float, bo
     """Return the distance of a workload from the preferred block size and depth."""
     known = definition.parameters
     sizes = [float(known.get(name, 1) or 1) for name in ("bs", "iodepth", "numjobs")]
-    synced = any(known.get(name) for name in ("fsync", "fdatasync", "sync"))
+    synced = any(known.get(name) for name in SYNCED)
     return (
         abs(math.log2(sizes[0] / block)),
         synced,

@@ -24,8 +24,15 @@ from pvebench.model.units import count_text, show_bytes, show_latency, show_rate
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store.live_results import Trend
 from pvebench.store.records import StoredRun
-from pvebench.verdicts.fastest_text import Summary, gap_text, operation_lines, signed_percent
-from pvebench.verdicts.ranking import EMULATED, Place, Rank, levels_of, totals
+from pvebench.verdicts.fastest_text import (
+    after_cycles,
+    contest_text,
+    contest_title,
+    gap_text,
+    operation_lines,
+    signed_percent,
+)
+from pvebench.verdicts.ranking import EMULATED, Place, Rank, Ranking, levels_of, totals
 
 # --- geometry of the SVG charts: bars of one workload, curves of a sweep ---
 
@@ -164,7 +171,7 @@ class Subject:
         environments: environments from the store.
         devices: `node/storage` -> its device in words.
         verdict: headline of the verdicts; empty: not judged.
-        rankings: result of each workload, which orders bars and tables.
+        rankings: of each workload, which order bars and tables.
         trends: case key -> its newest runs, for the value that the ranking used.
         advice: (heading, sentences) for each storage and purpose.
     """
@@ -177,7 +184,7 @@ class Subject:
     environments: tuple[Mapping[str, Any], ...]
     devices: Mapping[str, str] = field(default_factory=dict)
     verdict: str = ""
-    rankings: tuple[Summary, ...] = ()
+    rankings: tuple[Ranking, ...] = ()
     trends: Mapping[str, Trend] = field(default_factory=dict)
     advice: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -196,9 +203,14 @@ def report_html(
     rows = [row for row in result_rows(runs, series, relative_to) if row.current]
     blocks = _blocks(rows, subject)
     environments = _environments(subject, runs)
+    several = len({ranking.node for ranking in subject.rankings}) > 1
     return _ENVIRONMENT.get_template("report.html").render(
         subject=subject,
         version=__version__,
+        findings=[
+            (contest_title(ranking, name_node=several), contest_text(ranking, after_cycles))
+            for ranking in subject.rankings
+        ],
         blocks=blocks,
         series=series,
         environments=environments,
@@ -234,8 +246,8 @@ def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[SimpleNamespace
         grouped.setdefault((str(row["workload"]), str(row["direction"])), []).append(row)
     places = {
         place.key: place
-        for summary in subject.rankings
-        for place in (*summary.contest.places, *summary.contest.excluded)
+        for ranking in subject.rankings
+        for place in (*ranking.places, *ranking.excluded)
     }
     return [
         _block(slug, direction, [_with_rank(row, places, subject.trends) for row in group])

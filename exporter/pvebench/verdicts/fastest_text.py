@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT
-from pvebench.model.definition import Definition, configuration_text, workload_text
+from pvebench.model.definition import configuration_text, workload_text
 from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION, was_canceled
-from pvebench.model.run import Outcome
+from pvebench.model.run import Outcome, Sample
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import count_text, show_rate
 from pvebench.model.workload import DISK_OPERATIONS, FLEECING, operation_words
@@ -27,8 +27,8 @@ from pvebench.verdicts.ranking import (
     Place,
     Rank,
     Ranking,
+    answers,
     emulated_in,
-    rankings,
     shown_definitions,
 )
 
@@ -60,20 +60,6 @@ When = Callable[[str, int], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The result of one workload on one storage.
-
-    Attributes:
-        title: workload and storage, in words.
-        text: the ranking in sentences.
-    """
-
-    contest: Ranking
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Milestone:
     """An upcoming result.
 
@@ -91,27 +77,6 @@ class Milestone:
 def level_text(metric: str, level: float) -> str:
     """Return a level in words: `9,072 IOPS`, `35.4 MiB/s`."""
     return show_rate(level) if metric == "bandwidth" else f"{level:,.0f} IOPS"
-
-
-def summaries(
-    view: View, when: When, cases: Mapping[str, Definition] | None = None
-) -> tuple[Summary, ...]:
-    """Return the result of each workload on each storage; empty without any result.
-
-    Args:
-        cases: key -> case; None: those of the current packs, or of all results without packs.
-    """
-    definitions = shown_definitions(view) if cases is None else cases
-    several = len({definition.node for definition in definitions.values()}) > 1
-    return tuple(
-        Summary(
-            contest=contest,
-            title=contest_title(contest, name_node=several),
-            text=contest_text(contest, when),
-        )
-        for contest in rankings(view, definitions)
-        if contest.answers
-    )
 
 
 def contest_title(contest: Ranking, *, name_node: bool = False) -> str:
@@ -172,18 +137,18 @@ def compared_text(subject: str, place: Place, when: When) -> str:
     if place.rank is Rank.SLOWER:
         low, high = sorted((-100 * place.low, -100 * place.high))
         runs = f"95% CI {low:.0f}-{high:.0f}%, {count_text(place.runs, 'run')}"
-        return f"{subject} is {_percent(place.ratio)} slower ({runs})."
+        return f"{subject} is {percent_text(place.ratio)} slower ({runs})."
     if place.rank is Rank.EQUAL:
-        return f"{subject} is within noise, at most {_percent(place.low)} slower."
+        return f"{subject} is within noise, at most {percent_text(place.low)} slower."
     if place.low <= -HIDDEN:
         return f"{count_text(place.runs, 'run')} can't show whether {_lower(subject)} is slower."
     if not math.isnan(place.low):
-        size = f"noise of {count_text(place.runs, 'run')} hides up to {_percent(place.low)}"
-        return f"{subject} is {_percent(place.ratio)} slower; {size}."
+        size = f"noise of {count_text(place.runs, 'run')} hides up to {percent_text(place.low)}"
+        return f"{subject} is {percent_text(place.ratio)} slower; {size}."
     more = max(1, LEAST_RUNS - place.runs)
     runs = "One run" if place.runs == 1 else f"{place.runs} runs"
     return (
-        f"{subject} is {_percent(place.ratio)} slower. "
+        f"{subject} is {percent_text(place.ratio)} slower. "
         f"{runs} each can't exclude noise; {when(place.key, more)}."
     )
 
@@ -202,7 +167,7 @@ def signed_percent(ratio: float) -> str:
     return f"{100 * ratio:+.{digits}f}%".replace("-", "\N{MINUS SIGN}")
 
 
-def _percent(ratio: float) -> str:
+def percent_text(ratio: float) -> str:
     """Return the size of a ratio: `18%`, with a decimal if it is small."""
     size = abs(100 * ratio)
     return f"{size:.0f}%" if size >= 9.95 else f"{size:.1f}%"
@@ -323,38 +288,6 @@ def milestone_text(milestone: Milestone, now: datetime) -> str:
     return f"About {moment_text(milestone.at, now)} ({runs}): {milestone.text}"
 
 
-def operation_lines(runs: Iterable[StoredRun], emulated: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the answer of successful runs with an operation as sentences without a period.
-
-    Args:
-        runs: of a case, the newest one counts. Those without an operation are ignored.
-        emulated: digests of environments with an emulated CPU.
-    """
-    ordered = sorted(runs, key=lambda run: run.started)
-    last = {run.case_key: run for run in ordered if run.definition.parameters.get("during")}
-    lines = list(operation_sentences(last.values()))
-    canceled = dict.fromkeys(
-        _operation(stored_run) for stored_run in last.values() if was_canceled(stored_run.samples)
-    )
-    if canceled:
-        lines.append(f"Not ended, so canceled at the end of the run: {', '.join(canceled)}")
-    if lines and any(stored_run.environment in emulated for stored_run in last.values()):
-        lines.append(EMULATED_TEXT.removesuffix("."))
-    return tuple(lines)
-
-
-def _operation(run: StoredRun) -> str:
-    name = str(run.definition.parameters["during"])
-    return f"{operation_words(name)} on {run.definition.storage}"
-
-
-def latest_operation_lines(view: View, cases: Iterable[str]) -> tuple[str, ...]:
-    """Return the lines of the latest successful runs of cases, by their keys."""
-    records = (view.cases.get(key) for key in cases)
-    good = (record.good for record in records if record is not None)
-    return operation_lines((run for run in good if run is not None), emulated_in(view.periods))
-
-
 def cycle_end_lines(
     view: View, node: str, statuses: Sequence[WorkerStatus], now: datetime
 ) -> Iterator[str]:
@@ -364,12 +297,14 @@ def cycle_end_lines(
         statuses: of the workers if further cycles start automatically; otherwise empty.
     """
     when = schedule_of(view, statuses, now) if statuses else after_cycles
-    own = [key for key, case in shown_definitions(view).items() if case.node == node]
-    results = [f"{line}." for line in latest_operation_lines(view, own)]
+    keys = [key for key, case in shown_definitions(view).items() if case.node == node]
+    results = [f"{line}." for line in latest_operation_lines(view, keys)]
+    rankings = answers(view)
+    several = len({ranking.node for ranking in rankings}) > 1
     results += (
-        f"{summary.title}: {summary.text}"
-        for summary in summaries(view, when)
-        if summary.contest.node == node
+        f"{contest_title(ranking, name_node=several)}: {contest_text(ranking, when)}"
+        for ranking in rankings
+        if ranking.node == node
     )
     if not results:
         return
@@ -385,57 +320,70 @@ def cycle_end_lines(
 
 # --- Effects of operations on a guest: stalls of a backup, with and without fleecing.
 
-
 _NO_GAP: Final = 1.5
 """Intervals between readings up to which there is no gap: they vary."""
 
 
-@dataclass(slots=True)
-class _Load:
-    """One workload on one disk.
+def operation_lines(runs: Iterable[StoredRun], emulated: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the answer of successful runs with an operation as sentences without a period.
 
-    Attributes:
-        gaps: operation -> longest gap and its resolution, seconds.
+    Args:
+        runs: those without an operation are ignored; of a disk, a workload and an operation, the
+            newest one counts.
+        emulated: digests of environments with an emulated CPU.
     """
-
-    definition: Definition
-    gaps: dict[str, tuple[float, float]] = field(default_factory=dict)
-
-
-def operation_sentences(runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    """Return a sentence for each operation in the runs, of which the newest of a case counts."""
-    loads: dict[tuple[str, ...], _Load] = {}
+    newest: dict[tuple[str, ...], dict[str, StoredRun]] = {}
     for run in sorted(runs, key=lambda run: run.started):
-        definition = run.definition
-        name = str(definition.parameters.get("during", ""))
-        figures = {sample.metric: sample.value for sample in run.samples}
-        if name not in DISK_OPERATIONS or OPERATION_GAP.name not in figures:
-            continue
-        rest = {key: value for key, value in definition.parameters.items() if key != "during"}
-        place = (definition.node, definition.scenario, str(sorted(rest.items())))
-        load = loads.setdefault(place, _Load(replace(definition, parameters=rest)))
-        load.gaps[name] = (figures[OPERATION_GAP.name], figures.get(OPERATION_RESOLUTION.name, 0.0))
-    return tuple(line for load in loads.values() for line in _lines(load))
+        options = {**run.definition.parameters}
+        if name := str(options.pop("during", "")):
+            load = (run.definition.node, run.definition.scenario, str(sorted(options.items())))
+            newest.setdefault(load, {})[name] = run
+    lines = [line for of_load in newest.values() for line in _stalls(of_load)]
+    shown = [run for of_load in newest.values() for run in of_load.values()]
+    canceled = dict.fromkeys(_operation(run) for run in shown if was_canceled(run.samples))
+    if canceled:
+        lines.append(f"Not ended, so canceled at the end of the run: {', '.join(canceled)}")
+    if lines and any(run.environment in emulated for run in shown):
+        lines.append(EMULATED_TEXT.removesuffix("."))
+    return tuple(lines)
 
 
-def _lines(load: _Load) -> Iterable[str]:
-    definition = load.definition
+def latest_operation_lines(view: View, cases: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of the latest successful runs of cases, by their keys."""
+    records = (view.cases.get(key) for key in cases)
+    good = (record.good for record in records if record is not None)
+    return operation_lines((run for run in good if run is not None), emulated_in(view.periods))
+
+
+def _operation(run: StoredRun) -> str:
+    name = str(run.definition.parameters["during"])
+    return f"{operation_words(name)} on {run.definition.storage}"
+
+
+def _stalls(runs: Mapping[str, StoredRun]) -> Iterator[str]:
+    """Yield how long each operation stalls one workload on one disk."""
+    spans = {name: span for name, run in runs.items() if (span := _span(run.samples))}
     for name, operation in DISK_OPERATIONS.items():
-        if name not in load.gaps or (name == FLEECING and "backup" in load.gaps):
+        if name not in spans or (name == FLEECING and "backup" in spans):
             continue
-        text = f"{operation.words} on node {definition.node}, storage {definition.storage} "
-        text += f"stalls {workload_text(definition)} "
-        text += f"({configuration_text(definition)}) for {_span(*load.gaps[name])}"
-        if name == "backup" and FLEECING in load.gaps:
-            text += f"; with fleecing {_span(*load.gaps[FLEECING])}"
+        case = runs[name].definition
+        load = replace(case, parameters={**case.parameters, "during": ""})
+        text = f"{operation.words} on node {case.node}, storage {case.storage} stalls {workload_text(load)} "
+        text += f"({configuration_text(case)}) for {spans[name]}"
+        if name == "backup" and FLEECING in spans:
+            text += f"; with fleecing {spans[FLEECING]}"
         yield text[0].upper() + text[1:]
 
 
-def _span(gap: float, resolution: float) -> str:
-    """Return a gap in words, and how long it can be at most.
+def _span(samples: Iterable[Sample]) -> str:
+    """Return the longest gap in words, and how long it can be at most; empty: not measured.
 
     Without any gap, it is the interval between two readings of the counters.
     """
+    values = {sample.metric: sample.value for sample in samples}
+    gap, resolution = values.get(OPERATION_GAP.name), values.get(OPERATION_RESOLUTION.name, 0.0)
+    if gap is None:
+        return ""
     most = _rounded_up(gap + resolution)
     if gap <= _NO_GAP * resolution:
         return f"less than {most} s"

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from pvebench.analysis.case_history import GoodRun, GoodRuns
-from pvebench.analysis.difference import CHANCE, difference
+from pvebench.analysis.arrays import Matrix, np
+from pvebench.analysis.difference import CHANCE, Difference, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.durability import NOTHING_KNOWN, Durable, KnownDurability, durable_of
@@ -26,10 +26,6 @@ from pvebench.model.figures import JUDGED
 from pvebench.model.workload import Direction
 from pvebench.store.live_results import Trend, View, cached_by_trend
 from pvebench.store.records import Point
-
-if TYPE_CHECKING:
-    from pvebench.analysis.arrays import Matrix
-
 
 LEAST_RUNS: Final = 3
 """Minimum runs of each configuration to test a difference."""
@@ -211,6 +207,11 @@ def rankings(view: View, cases: Mapping[str, Definition] | None = None) -> tuple
     return contests(definitions, view.trends, emulated_in(view.periods), view.durability)
 
 
+def answers(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[Ranking, ...]:
+    """Return the rankings that compare anything to choose; none without any result."""
+    return tuple(ranking for ranking in rankings(view, cases) if ranking.answers)
+
+
 def contests(
     cases: Mapping[str, Definition],
     trends: Mapping[str, Trend],
@@ -327,42 +328,80 @@ def _compared(
             yield replace(place, rank=Rank.FASTEST) if ranked else place
             continue
         first = ranked[0]
-        ratio = place.level / first.level - 1 if first.level > 0 else 0.0
-        if min(place.runs, first.runs) < LEAST_RUNS:
-            yield replace(place, ratio=ratio)
-            continue
         # The error probability is divided among the comparisons with the fastest.
         chance = CHANCE / max(1, len(ranked) - 1)
-        ends = _apart(trends[first.key], trends[place.key], chance)
-        # The interval is one of means, the ratio that of the shown medians: it is inside of both.
-        low, high = min(ratio, *ends), max(ratio, *ends)
-        equal = Rank.EQUAL if low >= -MAX_EQUAL_LOSS else Rank.UNKNOWN
-        yield replace(
-            place, rank=Rank.SLOWER if high < 0 else equal, ratio=ratio, low=low, high=high
-        )
+        gap = gap_between([(trends[first.key], trends[place.key])], chance=chance)
+        if min(place.runs, first.runs) < LEAST_RUNS:
+            yield replace(place, ratio=gap.ratio)
+        else:
+            yield replace(place, rank=gap.rank, ratio=gap.ratio, low=gap.low, high=gap.high)
 
 
-def _apart(first: Trend, other: Trend, chance: float) -> tuple[float, float]:
-    """Return low and high of the ratio of one configuration to another.
+# --- The comparison of two configurations, under one workload or several.
 
-    Cached: of a page of a thousand cases a new run changes few.
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How much more one configuration gives than another: 0.1 is 10% more.
+
+    Attributes:
+        low, high: CI; NaN: fewer than `LEAST_RUNS` runs of one of them.
     """
-    known = _against(other).setdefault(first, {})
+
+    ratio: float
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def known(self) -> bool:
+        """Whether there are enough runs for a CI."""
+        return not math.isnan(self.low)
+
+    @property
+    def rank(self) -> Rank:
+        """Rank of a configuration by its gap to the fastest."""
+        if self.high < 0:
+            return Rank.SLOWER
+        return Rank.EQUAL if self.low >= -MAX_EQUAL_LOSS else Rank.UNKNOWN
+
+
+def gap_between(pairs: Sequence[tuple[Trend, Trend]], *, chance: float = CHANCE) -> Gap:
+    """Return how much more the second gives than the first, the geometric mean over workloads.
+
+    The ratio is that of the current values, which are medians; the interval, which is one of means,
+    is widened to contain it.
+
+    Args:
+        pairs: both configurations per workload.
+        chance: probability that the interval misses; lower for several comparisons.
+    """
+    levels = [[max(_THROUGHPUT.floor, level_of(trend)) for trend in pair] for pair in pairs]
+    effect = statistics.fmean(math.log(second / first) for first, second in levels)
+    if any(len(totals(trend)) < LEAST_RUNS for pair in pairs for trend in pair):
+        return Gap(math.expm1(effect))
+    apart = [_difference(*pair, chance) for pair in pairs]
+    middle = statistics.fmean(difference.effect for difference in apart)
+    reach = math.hypot(*((one.high - one.low) / 2 for one in apart)) / len(apart)
+    low, high = min(effect, middle - reach), max(effect, middle + reach)
+    return Gap(math.expm1(effect), math.expm1(low), math.expm1(high))
+
+
+def _difference(first: Trend, second: Trend, chance: float) -> Difference:
+    """Return a difference; cached, because of a page of a thousand cases a new run changes few."""
+    known = _differences(first).setdefault(second, {})
     if chance not in known:
-        gap = difference(_logs(totals(first)), _logs(totals(other)), chance=chance)
-        known[chance] = math.expm1(gap.low), math.expm1(gap.high)
+        known[chance] = difference(_logs(first), _logs(second), chance=chance)
     return known[chance]
 
 
 @cached_by_trend
-def _against(_: Trend) -> WeakKeyDictionary[Trend, dict[float, tuple[float, float]]]:
+def _differences(_: Trend) -> WeakKeyDictionary[Trend, dict[float, Difference]]:
     """Return the cache of a configuration's comparisons, until the other one has a new run."""
     return WeakKeyDictionary()
 
 
-def _logs(values: Sequence[float]) -> Matrix:
-    runs = GoodRuns(GoodRun(float(place), "", value) for place, value in enumerate(values))
-    return runs.logs(_THROUGHPUT)
+def _logs(trend: Trend) -> Matrix:
+    return np.log(np.maximum(totals(trend), _THROUGHPUT.floor))
 
 
 def of_storage(cases: Mapping[str, Definition]) -> dict[str, dict[str, Definition]]:

@@ -35,10 +35,10 @@ from pvebench.model.figures import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import Trend, View
-from pvebench.verdicts.fastest_text import after_cycles, summaries
+from pvebench.verdicts.fastest_text import after_cycles, contest_text
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import summary
-from pvebench.verdicts.ranking import Exclusion, contests, rankings
+from pvebench.verdicts.ranking import Exclusion, answers, contests, rankings
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.families import families_of
@@ -141,17 +141,18 @@ def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int |
     """Terminal, table, card and metrics lead with the configuration that `advise` names."""
     levels = {DEFAULT: 1000, "virtio.raw.writeback": 4000, THREAD: 1300}
     view = replace(view_of(results(levels, runs=2, **load)), simulated=False)
-    one, (shown,) = advice(view), summaries(view, after_cycles)
+    one, (shown,) = advice(view), answers(view)
+    text = contest_text(shown, after_cycles)
     assert one.standing is Standing.MEASURE
     name = configuration_text(one.chosen.definition)
     assert f"The highest durable result so far is {name}." in first_sentence(one)
-    assert shown.text.startswith(f"{name} has the highest result of the durable configurations")
+    assert text.startswith(f"{name} has the highest result of the durable configurations")
     cases = {key: planned.definition for key, planned in view.planned.items()}
     card = make_card(view, Verdicts(), START, cases)
     assert name in {row.configuration for row in card.rows}
     assert "unflushed" not in str(card)
-    (table,) = tables_view(view, cases, START, {}, [shown])
-    assert table.found == shown.text
+    (table,) = tables_view(view, cases, START, {}, [shown], after_cycles)
+    assert table.found == text
     families = Families()
     records: list[Any] = [
         SimpleNamespace(key=key, good=True, last=SimpleNamespace(definition=one, finished=START))
@@ -172,7 +173,7 @@ def test_measure_first_names_the_highest_result_however_many_options_it_has() ->
     levels = {"scsi.qcow2.none.ssd-1": 1000, "scsi.qcow2.none.ssd-1.iothread-1": 1010}
     one = advice(view_of(results(levels)))
     assert one.standing is Standing.MEASURE
-    assert one.chosen is one.fastest
+    assert one.chosen is one.choices[0]
 
 
 def test_advice_names_the_open_regression_in_the_words_of_the_verdict() -> None:

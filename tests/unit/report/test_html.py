@@ -32,7 +32,7 @@ from pvebench.report.html import (
 )
 from pvebench.report.table import ResultRow, csv_text, result_rows, xlsx_bytes
 from pvebench.store.live_results import LiveResults, Trend
-from pvebench.verdicts.fastest_text import after_cycles, summaries
+from pvebench.verdicts.ranking import answers
 from pvebench.web.views.tables import numbers_of
 from testing.html_reader import Reader
 from testing.packs import write_pack
@@ -203,7 +203,7 @@ def test_the_report_begins_with_the_answer_and_ranks_its_bars(simulation: Simula
         environments=(),
         devices={"lab/local": "990 PRO"},
         verdict="No regressions.",
-        rankings=summaries(view, after_cycles),
+        rankings=answers(view),
         trends=view.trends,
     )
     text = report_html(subject, [changed if run is noisy else run for run in runs])

@@ -35,9 +35,8 @@ from pvebench.verdicts.fastest_text import (
     milestones,
     schedule_of,
     signed_percent,
-    summaries,
 )
-from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
+from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, answers, contests
 from pvebench.web.views.tables import _gap, numbers_of
 from testing.faulty_node import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack
@@ -328,9 +327,10 @@ def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
     simulation.worker.run()
     view = results_of(simulation).now
     late = simulation.world.clock.now() + timedelta(days=3)
-    (first, *_) = summaries(view, schedule_of(view, [simulation.worker.status], late))
-    assert "2 more runs needed" in first.text
-    assert contest_title(first.contest, name_node=True).endswith("on lab, local")
+    (first, *_) = answers(view)
+    when = schedule_of(view, [simulation.worker.status], late)
+    assert "2 more runs needed" in contest_text(first, when)
+    assert contest_title(first, name_node=True).endswith("on lab, local")
 
 
 def test_what_was_worked_out_of_a_run_goes_with_it() -> None:

@@ -22,9 +22,9 @@ from pvebench.model.workload import Case, Direction
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.report.table import result_rows
 from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends
-from pvebench.verdicts.fastest_text import after_cycles, summaries
+from pvebench.verdicts.fastest_text import after_cycles, contest_text, contest_title
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.ranking import Exclusion, contests, shown_definitions
+from pvebench.verdicts.ranking import Exclusion, answers, contests, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.views.pages import case_view, index_view
 from testing.families import families_of
@@ -99,9 +99,9 @@ def test_rankings_have_no_place_for_disturbed_runs(view: View) -> None:
 
 
 def test_sentences_name_the_undisturbed_case_only(view: View) -> None:
-    (only,) = summaries(view, after_cycles)
-    assert only.title == "4k random write, depth 1, each write synced on local"
-    assert summaries(view, after_cycles, disturbed_only(view)) == ()
+    (only,) = answers(view)
+    assert contest_title(only) == "4k random write, depth 1, each write synced on local"
+    assert answers(view, disturbed_only(view)) == ()
 
 
 def test_advice_rests_on_undisturbed_runs_only(view: View) -> None:
@@ -205,7 +205,7 @@ def test_warm_reads_are_excluded_in_the_ranking_and_named_in_every_output(
     view = results.now
     assert excluded(view) == {"none": Exclusion.NO, "writeback": Exclusion.WARM}
     assert excluded(LiveResults(results.store).now) == excluded(view)
-    text = " ".join(one.text for one in summaries(view, after_cycles))
+    text = " ".join(contest_text(ranking, after_cycles) for ranking in answers(view))
     assert "cache writeback reaches 9,000 IOPS; excluded: may read from host memory" in text
     families = Families()
     collect_settings(

@@ -19,7 +19,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import DISK_OPERATIONS, NEIGHBOR
 from pvebench.runner.operation_watch import Look, longest_gap
-from pvebench.verdicts.fastest_text import operation_sentences
+from pvebench.verdicts.fastest_text import operation_lines
 from pvebench.verdicts.judge_input import figures_of
 from testing.simulated_results import case
 
@@ -32,13 +32,12 @@ def run(during: str, gap: float, resolution: float = 0.01, day: int = 2, **param
     plain = case("scsi.raw.none", sync=True, **parameters)
     own = replace(plain, parameters={**plain.parameters, "during": during}, title="")
     own = replace(own, workload="w", title="w")
-    return SimpleNamespace(
-        definition=own, samples=samples, started=datetime(2026, 1, day, tzinfo=UTC)
-    )
+    started = datetime(2026, 1, day, tzinfo=UTC)
+    return SimpleNamespace(definition=own, samples=samples, started=started, environment="e")
 
 
 def test_a_backup_is_compared_with_one_with_fleecing() -> None:
-    (line,) = operation_sentences([run("backup", 3.4), run("backup-fleecing", 0.05)])
+    (line,) = operation_lines([run("backup", 3.4), run("backup-fleecing", 0.05)])
     assert line == (
         "A backup on node lab, storage local stalls 4k random write, depth 1, each write synced "
         "(scsi, raw, cache none) for 3.4 s (at most 3.5 s); with fleecing 0.05 s (at most 0.06 s)"
@@ -58,7 +57,7 @@ def test_a_backup_is_compared_with_one_with_fleecing() -> None:
     ],
 )
 def test_each_operation_has_a_sentence(during: str, word: str) -> None:
-    (line,) = operation_sentences([run(during, 1.25)])
+    (line,) = operation_lines([run(during, 1.25)])
     assert line.startswith(f"{word} on node lab, storage local stalls ")
     assert line.endswith("for 1.2 s (at most 1.3 s)")
 
@@ -80,7 +79,7 @@ def test_workloads_that_differ_in_their_operation_have_different_descriptions() 
 
 
 def test_a_gap_below_the_resolution_is_no_number() -> None:
-    (line,) = operation_sentences([run("snapshot", 1.12, resolution=1.1)])
+    (line,) = operation_lines([run("snapshot", 1.12, resolution=1.1)])
     assert line.endswith("for less than 2.3 s")
 
 
@@ -95,21 +94,21 @@ def test_no_stall_is_longer_than_its_sentence_says(spacing: float) -> None:
             Look(at, Progress(operations=one, latencies=()))
             for at, one in zip(times, done, strict=True)
         ]
-        (line,) = operation_sentences([run("move", *longest_gap(looks, 20 * spacing))])
+        (line,) = operation_lines([run("move", *longest_gap(looks, 20 * spacing))])
         most = float(re.findall(r"(?:at most|less than|for) ([0-9.]+) s", line)[-1])
         assert stall <= most
 
 
 def test_the_newest_run_counts_in_any_order() -> None:
     newest, oldest = run("backup", 9.0), run("backup", 3.4, day=1)
-    lines = {operation_sentences(runs) for runs in ([newest, oldest], [oldest, newest])}
+    lines = {operation_lines(runs) for runs in ([newest, oldest], [oldest, newest])}
     assert len(lines) == 1
     assert "for 9 s (" in next(iter(lines))[0]
 
 
 def test_other_loads_and_other_runs_are_not_mixed_with_it() -> None:
     plain = replace(case("scsi.raw.none"), parameters={"rw": "read"})
-    lines = operation_sentences(
+    lines = operation_lines(
         [
             run("backup", 3.4),
             run("backup-fleecing", 0.05, iodepth=8),
@@ -124,7 +123,7 @@ def test_two_configurations_have_different_sentences() -> None:
     plain = run("backup", 3.4)
     chained = SimpleNamespace(**vars(plain))
     chained.definition = replace(plain.definition, scenario=f"{plain.definition.scenario}.chain-3")
-    lines = operation_sentences([plain, chained])
+    lines = operation_lines([plain, chained])
     assert ["chain 3" in line for line in lines] == [False, True]
 
 

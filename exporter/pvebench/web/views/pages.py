@@ -32,12 +32,11 @@ from pvebench.verdicts.fastest_text import (
     milestone_text,
     milestones,
     schedule_of,
-    summaries,
 )
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.outages import outage_text
 from pvebench.verdicts.overall_state import count_line, overall_state
-from pvebench.verdicts.ranking import of_storage, shown_definitions
+from pvebench.verdicts.ranking import answers, of_storage, shown_definitions
 from pvebench.web.views import case_url
 from pvebench.web.views.charts import changed_facts, chart, year_chart
 from pvebench.web.views.tables import is_stale, numbers_of, tables_view
@@ -161,7 +160,7 @@ def index_view(
     shown = shown_definitions(content)
     chosen = chosen_storage(storage, verdicts, shown)
     cases = of_storage(shown).get(chosen, {})
-    ranked = summaries(content, schedule_of(content, statuses, now), cases)
+    rankings, when = answers(content, cases), schedule_of(content, statuses, now)
     workers = [worker_view(status, now) for status in statuses]
     ahead = [
         (milestone_text(milestone, now), milestone.reached)
@@ -172,7 +171,7 @@ def index_view(
         simulated=content.simulated,
         workers=workers,
         counts=_counts(content, list(shown), now),
-        tables=tables_view(content, cases, now, verdicts.most_important(), ranked),
+        tables=tables_view(content, cases, now, verdicts.most_important(), rankings, when),
         failures=content.failures,
         # Cases with results that belong to no current pack.
         elsewhere=len(content.cases.keys() - shown.keys()),
@@ -185,7 +184,7 @@ def index_view(
         choices=storage_choices(chosen, verdicts, shown),
         chosen=chosen.replace("/", ", ", 1),
         card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
-        year=year_chart(content, verdicts, [s.contest for s in ranked], cases) if cases else None,
+        year=year_chart(content, verdicts, rankings, cases) if cases else None,
         device=content.devices.get(chosen, ""),
         costs=cost_lines(
             tuple(cost for cost in content.costs if f"{cost.node}/{cost.storage}" == chosen)

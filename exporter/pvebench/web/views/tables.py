@@ -23,7 +23,7 @@ from pvebench.report.value_text import iso, outcome_text, show_age, show_spread,
 from pvebench.store.live_results import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.store.records import CaseRecord, StoredRun
 from pvebench.verdicts.change_text import change_text
-from pvebench.verdicts.fastest_text import NOT_COUNTED, Summary, gap_text
+from pvebench.verdicts.fastest_text import NOT_COUNTED, When, contest_text, gap_text
 from pvebench.verdicts.overall_state import verdict_sign
 from pvebench.verdicts.ranking import (
     Exclusion,
@@ -148,26 +148,29 @@ def tables_view(
     shown: Mapping[str, Definition],
     now: datetime,
     changed: Mapping[str, Verdict],
-    summaries: Sequence[Summary] = (),
+    rankings: Sequence[Ranking],
+    when: When,
 ) -> list[SimpleNamespace]:
     """Return the tables of the shown cases, one per storage and workload, in a stable order.
 
     Args:
         changed: case key -> its confirmed change.
-        summaries: summaries of each workload.
+        rankings: of each workload.
+        when: when further runs are expected.
     """
     groups: dict[tuple[str, str, str], dict[str, Definition]] = {}
     for key, definition in shown.items():
         group = (definition.node, definition.storage, definition.workload)
         groups.setdefault(group, {})[key] = definition
     several = len({node for node, *_ in groups}) > 1
-    by_group: dict[tuple[str, str, str], list[Summary]] = {}
-    for summary in summaries:
-        ranking = summary.contest
+    by_group: dict[tuple[str, str, str], list[Ranking]] = {}
+    for ranking in rankings:
         group = (ranking.node, ranking.storage, ranking.workload)
-        by_group.setdefault(group, []).append(summary)
+        by_group.setdefault(group, []).append(ranking)
     return [
-        _table(content, groups[group], now, changed, by_group.get(group, []), name_node=several)
+        _table(
+            content, groups[group], now, changed, by_group.get(group, []), when, name_node=several
+        )
         for group in sorted(groups, key=lambda group: _table_order(group, groups[group]))
     ]
 
@@ -185,7 +188,8 @@ def _table(
     cases: Mapping[str, Definition],
     now: datetime,
     changed: Mapping[str, Verdict],
-    summaries: Sequence[Summary],
+    rankings: Sequence[Ranking],
+    when: When,
     *,
     name_node: bool,
 ) -> SimpleNamespace:
@@ -193,7 +197,7 @@ def _table(
     first = next(iter(cases.values()))
     grid: dict[tuple[str, tuple[str, ...]], dict[str, SimpleNamespace]] = {}
     for key, definition in cases.items():
-        place, ranking = _placed(key, summaries)
+        place, ranking = _placed(key, rankings)
         cell = _cell(content, key, now, changed.get(key), place, _gap(place, ranking))
         options = (definition.format, *map(option_description, further_options(definition)))
         grid.setdefault((definition.bus, options), {})[definition.cache] = cell
@@ -205,7 +209,7 @@ def _table(
         title=workload_text(first),
         slug=first.workload,
         place=f"node {first.node}, {storage}" if name_node else storage,
-        found=" ".join(summary.text for summary in summaries),
+        found=" ".join(contest_text(ranking, when) for ranking in rankings),
         caches=caches,
         rows=[
             SimpleNamespace(
@@ -220,12 +224,9 @@ def _cache_order(cache: str) -> tuple[int, str]:
     return (CACHES.index(cache) if cache in CACHES else len(CACHES), cache)
 
 
-def _placed(key: str, summaries: Sequence[Summary]) -> tuple[Place | None, Ranking | None]:
-    for summary in summaries:
-        place = summary.contest.place(key)
-        if place is not None:
-            return place, summary.contest
-    return None, None
+def _placed(key: str, rankings: Sequence[Ranking]) -> tuple[Place | None, Ranking | None]:
+    places = ((ranking.place(key), ranking) for ranking in rankings)
+    return next((pair for pair in places if pair[0] is not None), (None, None))
 
 
 def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
