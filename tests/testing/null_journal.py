@@ -20,5 +20,6 @@ class NullJournal:
     def close(self, number: int) -> None:
         self._open.pop(number, None)
 
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        return [(number, *entry) for number, entry in reversed(self._open.items())]
+    def pending(self, *kinds: str) -> list[tuple[int, str, Mapping[str, str]]]:
+        entries = reversed(self._open.items())
+        return [(n, *entry) for n, entry in entries if not kinds or entry[0] in kinds]

@@ -189,14 +189,12 @@ def _selected(snapshot: Snapshot) -> dict[int, tuple[str, Definition, str]]:
             chosen[slot] = configured.title, left.pop(key), configured.direction
     for exact in (True, False):
         for slot, kind in enumerate(KINDS, start=1):
-            fitting = (k for k, case in left.items() if _kind(case) == kind or not exact)
+            fitting = (
+                key for key, case in left.items() if case.parameters.get("rw") == kind or not exact
+            )
             if slot not in chosen and (first := next(fitting, None)):
                 chosen[slot] = "", left.pop(first), first[2]
     return chosen
-
-
-def _kind(case: Definition) -> str:
-    return str(case.parameters.get("rw", ""))
 
 
 def _preference(case: Definition) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from pvebench.model.figure import Exported, Metric
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.sanitize import one_line
-from pvebench.store.records import CaseRecord, Sums
+from pvebench.store.records import Sums
 from pvebench.verdicts.change_text import cause_text, listed
 from pvebench.verdicts.node_verdicts import SEVERITIES, Verdicts
 from pvebench.verdicts.overall_state import brief_headline, headline, overall_state, summary
@@ -128,7 +128,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
     """Add the values of every case's last successful run."""
     for record in shown(snapshot):
         run = record.good
-        if run is None or _age(snapshot, record) > snapshot.max_age_seconds:
+        if run is None or (snapshot.now - run.finished).total_seconds() > snapshot.max_age_seconds:
             continue
         labels = run.definition.labels
         for sample in run.samples:
@@ -136,11 +136,6 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
         _add_switches(families, labels, run.samples)
         _add_latencies(families, labels, record.sums)
         families.add(state_metrics.RUN_TIMESTAMP, labels, run.finished.timestamp())
-
-
-def _age(snapshot: Snapshot, record: CaseRecord) -> float:
-    run = record.good or record.last
-    return (snapshot.now - run.finished).total_seconds()
 
 
 def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample, tool: str) -> None:

@@ -285,17 +285,14 @@ class Page:
             self._families.setdefault(name, (metric, {}))[1][part] = "".join(lines)
         self._begins.clear()
 
-    def _drop_expired(self) -> None:
-        """Remove results that have become too old since they were rendered."""
-        now = self._now()
-        if now.timestamp() > self._next_expiry and self._latest is not None:
-            self._show(replace(self._latest, now=now))
-
     def render(self, *, accept: str = "", compress: bool = False) -> tuple[bytes, str]:
         """Return the whole exposition and its content type."""
         opened = "application/openmetrics-text" in accept
         with self._lock:
-            self._drop_expired()
+            now = self._now()
+            if now.timestamp() > self._next_expiry and self._latest is not None:
+                # Results have become too old since they were rendered.
+                self._show(replace(self._latest, now=now))
             if opened not in self._begins:
                 families = ((metric, texts.values()) for metric, texts in self._families.values())
                 self._begins[opened] = _Begin(family_texts(families, opened=opened))

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from pvebench.model.disk import Cache, HostCache, Sync
 from pvebench.model.figure import SCENARIO
 from pvebench.model.units import format_size
-from pvebench.model.workload import NEIGHBOR, Case, Direction, SteadyRule, operation_words
+from pvebench.model.workload import NEIGHBOR, Case, Direction, operation_words
 
 # --- definition of a case; another fingerprint is another history
 
@@ -75,7 +75,7 @@ class Definition:
             runtime_seconds=workload.runtime_seconds,
             parameters=workload.parameters,
             caveats=tuple(map(str, workload.caveats)),
-            steady=_steady(workload.steady),
+            steady={} if workload.steady is None else asdict(workload.steady),
             scale=case.scale,
             fingerprint=case.fingerprint,
         )
@@ -192,10 +192,6 @@ class Definition:
         )
 
 
-def _steady(rule: SteadyRule | None) -> dict[str, float]:
-    return {} if rule is None else asdict(rule)
-
-
 _READ, _WRITE, _TRIM = (Direction.READ,), (Direction.WRITE,), (Direction.TRIM,)
 _RW: Final[Mapping[str, tuple[str, tuple[Direction, ...]]]] = {
     "read": ("sequential read", _READ),
@@ -219,21 +215,14 @@ def workload_text(definition: Definition) -> str:
 
     A title of the pack precedes it; a workload of another tool than fio has only its title.
     """
-    own = definition.title if definition.title != _spaced(definition.workload) else ""
+    own = definition.title if definition.title != definition.workload.replace("-", " ") else ""
     load = LOADS.get(str(definition.parameters.get("rw", "")))
     if definition.tool != "fio" or load is None:
         return definition.title or definition.workload
-    parts = ", ".join([f"{_block(definition)} {load}", *_further_load(definition)])
-    return f"{own}: {parts}" if own else parts
-
-
-def _spaced(slug: str) -> str:
-    return slug.replace("-", " ")
-
-
-def _block(definition: Definition) -> str:
     size = definition.parameters.get("bs")
-    return format_size(size) if isinstance(size, int) else str(size or "")
+    block = format_size(size) if isinstance(size, int) else str(size or "")
+    parts = ", ".join([f"{block} {load}", *_further_load(definition)])
+    return f"{own}: {parts}" if own else parts
 
 
 def _further_load(definition: Definition) -> list[str]:

@@ -342,13 +342,13 @@ class Journal(Protocol):
     def close(self, number: int) -> None:
         """Close the record of a change that was undone or never made."""
 
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        """Return (number, kind, details) of all open changes, newest first."""
+    def pending(self, *kinds: str) -> list[tuple[int, str, Mapping[str, str]]]:
+        """Return (number, kind, details) of the open changes, newest first; no kinds: of all."""
 
 
 def of_kinds(journal: Journal, *kinds: str) -> list[tuple[int, Mapping[str, str]]]:
     """Return (number, details) of the open changes of these kinds, newest first."""
-    return [(number, details) for number, kind, details in journal.pending() if kind in kinds]
+    return [(number, details) for number, _, details in journal.pending(*kinds)]
 
 
 REMAINS: Final = "remains"

@@ -146,7 +146,13 @@ def operation_samples(
     if not goes_on:
         looks = _until_last_io(looks, begun)
     notes = [f"{_UNREAD} {silent:.1f} s: the longest gap is unknown"] if silent else []
-    samples = [] if silent else _gap(looks, begun, ended)
+    samples: list[Sample] = []
+    if not silent:
+        gap, resolution = longest_gap(looks, begun, ended)
+        samples += [
+            figures.OPERATION_GAP.sample(gap),
+            figures.OPERATION_RESOLUTION.sample(resolution),
+        ]
     samples += _phases(looks, begun, ended, bounds)
     dip = find_dip(rates(looks), RATE_SECONDS)
     if dip is not None and dip.recovery is not None:
@@ -158,11 +164,6 @@ def operation_samples(
     else:
         notes.append("the operation had not ended when the window ended; it was canceled")
     return samples, tuple(notes)
-
-
-def _gap(looks: Sequence[Look], begun: float, ended: float | None) -> list[Sample]:
-    gap, resolution = longest_gap(looks, begun, ended)
-    return [figures.OPERATION_GAP.sample(gap), figures.OPERATION_RESOLUTION.sample(resolution)]
 
 
 def _phases(

@@ -126,8 +126,9 @@ class Reparser:
     ) -> Circumstances:
         """Return the circumstances of a run, as far as they are stored with it."""
         failed = {sample.part for sample in IMPLAUSIBILITY.of(run.samples)}
+        end = json.loads(evidence.get("host", "{}")).get("end", {})
         return Circumstances(
-            host_cpus=_host_cpus(evidence),
+            host_cpus=int(end.get("host", {}).get("cpus", 0)),
             local=bool(DEVICE_SHARE.of(run.samples)),
             filled=PlausibilityCheck.NOT_FILLED not in failed,
             host=host,
@@ -216,10 +217,6 @@ def _same(old: Sample | None, new: Sample | None) -> bool:
     if old is None or new is None:
         return old is new
     return old.unit is new.unit and math.isclose(old.value, new.value, rel_tol=_SAME)
-
-
-def _host_cpus(evidence: Mapping[str, str]) -> int:
-    return int(json.loads(evidence.get("host", "{}")).get("end", {}).get("host", {}).get("cpus", 0))
 
 
 def _from_text(of: type[T], options: Mapping[str, str]) -> T:

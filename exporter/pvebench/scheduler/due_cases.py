@@ -264,8 +264,10 @@ class CycleSelector:
 
     def _lateness(self, assignment: Assignment, now: datetime) -> dict[str, float]:
         late, pack = {}, assignment.pack
+        # Read from the database, so a restart of pvebench does not change it; None: no burst.
+        period = self._results.period_runs(self._node) if pack.tier == CORE else None
         for case in assignment.matrix.cases:
-            rounds = self._burst_rounds(pack.tier, case)
+            rounds = None if period is None else period.get(case.key, 0)
             due = next_due(
                 self._results.now.cases.get(case.key),
                 now,
@@ -278,14 +280,6 @@ class CycleSelector:
             if rounds is not None and rounds < ROUNDS and not self._has_failed(case):
                 late[case.key] = BURST_SECONDS
         return late
-
-    def _burst_rounds(self, tier: str, case: Case) -> int | None:
-        """Return a case's successful runs in the latest environment period; None: no burst.
-
-        It is read from the database, so a restart of pvebench does not change it.
-        """
-        rounds = self._results.period_runs(self._node) if tier == CORE else None
-        return None if rounds is None else rounds.get(case.key, 0)
 
     def _has_failed(self, case: Case) -> bool:
         record = self._results.now.cases.get(case.key)

@@ -224,6 +224,8 @@ class Worker:
     def _open_cycle(self, uid: str, choice: NextCycle, plan: Plan, now: datetime) -> None:
         pack, planned = choice.assignment.pack, len(plan.cases)
         seconds = expected_seconds(plan, self._results.now.cases)
+        done = self._cycles_done // len(self.assignments)
+        left = None if self._limit is None else self._limit - done - 1
         self._passes.begin()
         self._results.store.begin_cycle(
             uid, node=self._site.node, pack=pack.name, tier=pack.tier, planned=planned
@@ -245,15 +247,9 @@ class Worker:
             next_due=None,
             upcoming=plan.cases[:UPCOMING],
             due={**choice.due, **{case.key: now for case in plan.cases}},
-            cycles_left=self._cycles_left(),
+            cycles_left=left,
         )
         log.info("cycle started", pack=pack.name, cases=planned, seconds=round(seconds))
-
-    def _cycles_left(self) -> int | None:
-        """Return how many further cycles of each pack follow the present one; None: endless."""
-        if self._limit is None:
-            return None
-        return self._limit - self._cycles_done // len(self.assignments) - 1
 
     def _run_next(self) -> float:
         """Run the next case or skip it, or return the seconds to wait for it."""

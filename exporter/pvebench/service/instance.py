@@ -213,14 +213,12 @@ class Instance:
 
     def run(self) -> None:
         """Run all workers to their end; raises the errors of `WorkerPool.run`."""
-        with self._screen.progress(self.pool.statuses) as self._show, self._notifying():
+        sending = self._publisher.notifying() if self._publisher else nullcontext()
+        with self._screen.progress(self.pool.statuses) as self._show, sending:
             self.pool.run()
         if self._cycles is not None:
             for status in self.pool.statuses():
                 self._print_summary(status.node)
-
-    def _notifying(self) -> AbstractContextManager[None]:
-        return self._publisher.notifying() if self._publisher else nullcontext()
 
     def publish(self, sites: Sequence[Site], startup: StartupApp) -> AbstractContextManager[None]:
         """Return the context in which web UI and metrics replace the startup application."""

@@ -222,7 +222,9 @@ class Publisher:
             now=self._clock.now,
             live={
                 "config": lambda families: collect_config(self._reloader.state, families),
-                "storages": self._collect_storages,
+                "storages": lambda families: collect_storages(
+                    self._guards.storages(self._results.now.costs), families
+                ),
                 "api": lambda families: collect_api(traffic, families),
                 "address": lambda families: collect_address(self._address(), families),
                 "notify": lambda families: collect_notified(self._sender.counts, families),
@@ -230,9 +232,6 @@ class Publisher:
         )
         page.judged(Verdicts())  # an empty verdict is published too
         return page
-
-    def _collect_storages(self, families: Families) -> None:
-        collect_storages(self._guards.storages(self._results.now.costs), families)
 
     def _address(self) -> str:
         """Return the URL of the web UI, as far as the settings determine it."""

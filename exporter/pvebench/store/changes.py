@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from sqlalchemy import (
     Connection,
@@ -73,17 +73,21 @@ class Decisions:
         """Return all decisions, oldest first."""
         with reading(self._engine) as connection:
             rows = connection.execute(select(decisions).order_by(decisions.c.id))
-            return [_decision(row) for row in rows.mappings()]
+            return [
+                Decision(
+                    made=datetime.fromtimestamp(row.made, UTC),
+                    kind=row.kind,
+                    cases=row.cases,
+                    until=datetime.fromtimestamp(row.until, UTC),
+                    reason=row.reason,
+                )
+                for row in rows
+            ]
 
     def count(self) -> int:
         """Return the number of decisions, which grows with every decision."""
         with reading(self._engine) as connection:
             return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
-
-
-def _decision(row: RowMapping) -> Decision:
-    times = {name: datetime.fromtimestamp(row[name], UTC) for name in ("made", "until")}
-    return Decision(kind=row["kind"], cases=row["cases"], reason=row["reason"], **times)
 
 
 # --- Known changes.
@@ -139,7 +143,7 @@ class Changes:
 
     def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
         """Store changes, except for their notification state; delete those to forget."""
-        rows = [_row(change) for change in known]
+        rows = [{**asdict(change), "cases": json.dumps(sorted(change.cases))} for change in known]
         forgotten = list(forget)
         if not rows and not forgotten:
             return
@@ -159,10 +163,6 @@ def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> No
     row = row.values(notified=bindparam("what"), notified_at=bindparam("at"))
     if rows:
         connection.execute(row, rows)
-
-
-def _row(change: KnownChange) -> dict[str, Any]:
-    return {**asdict(change), "cases": json.dumps(sorted(change.cases))}
 
 
 def _change(row: RowMapping) -> KnownChange:

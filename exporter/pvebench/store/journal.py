@@ -44,11 +44,11 @@ class StoredJournal:
         except StoreError as error:
             log.warning("closing journal entry failed", reason=str(error))
 
-    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
+    def pending(self, *kinds: str) -> list[tuple[int, str, Mapping[str, str]]]:
         """Return the open changes, newest first: they are undone in reverse order."""
         query = (
             select(journal.c.id, journal.c.kind, journal.c.details)
-            .where(journal.c.closed.is_(None))
+            .where(journal.c.closed.is_(None), *([journal.c.kind.in_(kinds)] if kinds else []))
             .order_by(journal.c.id.desc())
         )
         with reading(self._engine) as connection:
@@ -74,14 +74,14 @@ class StorageIdentities:
 
     def recorded(self, node: str, storage: str) -> Identity | None:
         """Return the expected identity of a storage; None: nothing is recorded."""
-        return next(reversed(self._all(node, storage)), None)
+        return next(reversed(self._histories(node).get(storage, [])), None)
 
     def record(self, node: str, storage: str, identity: Identity) -> None:
         """Store the identity of a storage from now on. Raises StoreError.
 
         An earlier identity that returns continues its own history.
         """
-        history = self._all(node, storage)
+        history = self._histories(node).get(storage, [])
         recorded = next((earlier for earlier in history if is_same(earlier, identity)), identity)
         row = {"node": node, "storage": storage, "facts": json.dumps(dict(recorded))}
         with writing(self._engine) as connection:
@@ -89,13 +89,9 @@ class StorageIdentities:
 
     def tokens(self, node: str) -> dict[str, str]:
         """Return storage -> token, for storages whose identity is no longer the first one."""
-        with reading(self._engine) as connection:
-            query = select(table.c.storage).where(table.c.node == node).distinct()
-            names = connection.scalars(query).all()
-        histories = {name: self._all(node, name) for name in names}
         return {
             name: token(identities[-1])
-            for name, identities in histories.items()
+            for name, identities in self._histories(node).items()
             if identities[-1] != identities[0]
         }
 
@@ -105,7 +101,11 @@ class StorageIdentities:
             rows = connection.execute(select(table).order_by(table.c.id)).all()
         return {f"{row.node}/{row.storage}": device_text(json.loads(row.facts)) for row in rows}
 
-    def _all(self, node: str, storage: str) -> list[Identity]:
-        query = select(table.c.facts).where(table.c.node == node, table.c.storage == storage)
+    def _histories(self, node: str) -> dict[str, list[Identity]]:
+        """Return storage -> its identities, oldest first."""
+        histories: dict[str, list[Identity]] = {}
+        query = select(table.c.storage, table.c.facts).where(table.c.node == node)
         with reading(self._engine) as connection:
-            return [json.loads(text) for text in connection.scalars(query.order_by(table.c.id))]
+            for name, text in connection.execute(query.order_by(table.c.id)):
+                histories.setdefault(name, []).append(json.loads(text))
+        return histories

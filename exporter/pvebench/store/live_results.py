@@ -259,6 +259,8 @@ class LiveResults:
         key, record = stored.case_key, self._view.cases.get(stored.case_key)
         trend = view.trends.get(key, Trend())
         periods, starts_period = _continued(view.periods, run)
+        before, runs = view.totals.bytes, view.totals.runs + 1
+        moved = {at: before.get(at, 0.0) + size for at, size in moved_bytes(run).items()}
         self._view = replace(
             view,
             version=stored.number,
@@ -268,7 +270,7 @@ class LiveResults:
             if run.outcome is Outcome.OK
             else (stored, *view.failures)[:FAILURES],
             periods=periods,
-            totals=_with_moved(view.totals, run),
+            totals=replace(view.totals, bytes={**before, **moved}, runs=runs),
             devices=view.devices if record else self._devices(),
         )
         self._count_good_run(run, starts_period=starts_period)
@@ -340,12 +342,6 @@ class LiveResults:
         if not runs:
             return {}
         return rates(max(runs, key=lambda run: run.finished).samples)
-
-
-def _with_moved(totals: Totals, run: Run) -> Totals:
-    """Return the totals after one more run."""
-    moved = {at: totals.bytes.get(at, 0.0) + size for at, size in moved_bytes(run).items()}
-    return replace(totals, bytes={**totals.bytes, **moved}, runs=totals.runs + 1)
 
 
 def _continued(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Engine, RowMapping, func, insert, select, update
+from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 
 from pvebench.store.changes import KnownChange, note_notified
 from pvebench.store.engine import reading, writing
@@ -106,8 +106,6 @@ class Outbox:
     def _read(self, condition: ColumnElement[bool]) -> list[Message]:
         query = select(messages).where(condition).order_by(messages.c.id)
         with reading(self._engine) as connection:
-            return [_message(row) for row in connection.execute(query).mappings()]
-
-
-def _message(row: RowMapping) -> Message:
-    return Message(**{**row, **{name: float(row[name]) for name in ("last_run", "made", "due")}})
+            rows = [dict(row) for row in connection.execute(query).mappings()]
+            times = ("last_run", "made", "due")
+            return [Message(**row | {name: float(row[name]) for name in times}) for row in rows]

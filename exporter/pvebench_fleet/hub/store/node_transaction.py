@@ -19,7 +19,6 @@ from typing import Any, Final
 from psycopg.types.json import Jsonb
 
 from pvebench.analysis.concurrent_changes import RunValues
-from pvebench.analysis.judge import NodeReport
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
@@ -293,7 +292,11 @@ class NodeTransaction:
                 for at, (change, fields) in enumerate(changes)
             ],
         )
-        effects = [effect for report in verdicts.reports for effect in _effects(report)]
+        effects = [
+            effect
+            for report in verdicts.reports
+            for effect in node_effects([v.history for v in report.verdicts], report.events)
+        ]
         self._replace("effect", [(*place, at, *_row(effect)) for at, effect in enumerate(effects)])
         newest = max(
             (env for env, row in self._environments.items() if row["node"] == self.node), default=0
@@ -333,10 +336,6 @@ class NodeChanges:
         for name in forget:
             rows.pop(name, None)
         self._rows[:] = rows.values()
-
-
-def _effects(report: NodeReport) -> list[NodeEffect]:
-    return node_effects([verdict.history for verdict in report.verdicts], report.events)
 
 
 def _row(effect: NodeEffect) -> tuple[Any, ...]:

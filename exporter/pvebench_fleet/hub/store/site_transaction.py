@@ -321,7 +321,10 @@ class SiteTransaction:
     def _rows(
         self, runs: Sequence[RunLine], ids: Mapping[str, Mapping[str, Any]]
     ) -> list[tuple[Any, ...]]:
-        self._add_months(run.finished for run in runs)
+        times = {time.gmtime(run.finished)[:2]: run.finished for run in runs}
+        for at in times.values():
+            if at >= FIRST_TIME:
+                self._run("SELECT add_month(%s)", at)
         size = sum(RUN_BYTES + 8 * len(run.values) + len(run.reason.encode()) for run in runs)
         query = (
             "UPDATE site SET newest_run = greatest(newest_run, %s), bytes = bytes + %s "
@@ -346,10 +349,6 @@ class SiteTransaction:
             )
             for run in runs
         ]
-
-    def _add_months(self, times: Iterable[float]) -> None:
-        for at in {time.gmtime(at)[:2]: at for at in times if at >= FIRST_TIME}.values():
-            self._run("SELECT add_month(%s)", at)
 
     def _store_runs(self, turn: int, rows: Sequence[tuple[Any, ...]]) -> None:
         self._run(
