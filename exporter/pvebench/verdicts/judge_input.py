@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
@@ -20,7 +20,7 @@ from pvebench.model.disk import Cache
 from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.figures import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
-from pvebench.store.changes import Decision, DefinitionChange, KnownChange
+from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.live_results import Listener, View
 from pvebench.store.records import CaseNumbers, StoredRun, numbers_of
 
@@ -162,6 +162,7 @@ class JudgedCase:
         self.definition = definition
         self._numbers = numbers
         self._counting: tuple[float, dict[MetricDirection, GoodRuns]] | None = None
+        self._periods: list[PeriodEnd] = []
         self._limit()
 
     def add(self, numbers: CaseNumbers) -> None:
@@ -185,7 +186,16 @@ class JudgedCase:
         # Not at every run: a history with another first run is scanned completely.
         if count > 0:
             self._numbers = self._numbers.since(count)
-        self._counting = None
+        self._counting, self._periods = None, []
+
+    @property
+    def periods(self) -> Sequence[PeriodEnd]:
+        """The ends of its environment periods, in their order."""
+        if not self._periods:
+            numbers = self._numbers
+            runs = zip(numbers.finished, numbers.runs, numbers.environments, strict=True)
+            self._periods = _period_ends(runs)
+        return self._periods
 
     def counting(self, since: float) -> Mapping[MetricDirection, GoodRuns]:
         """Return the counting runs since a moment by metric; the same object until runs are added.
@@ -212,15 +222,14 @@ def _counting(numbers: CaseNumbers, values: Matrix) -> GoodRuns:
     )
 
 
-T = TypeVar("T")
+PeriodEnd = tuple[float, int, str]
+"""End, number and environment of the first or last run of an environment period."""
 
 
-def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
-    """Insert it in order; most belong at the end, which a search does not exploit."""
-    if not ordered or key(ordered[-1]) <= key(one):
-        ordered.append(one)
-    else:
-        insort(ordered, one, key=key)
+def _period_ends(runs: Iterable[PeriodEnd]) -> list[PeriodEnd]:
+    """Return the first and the last run of each environment period, of runs in their order."""
+    periods = ([*group] for _, group in groupby(runs, key=itemgetter(2)))
+    return [run for period in periods for run in dict.fromkeys((period[0], period[-1]))]
 
 
 class JudgeInput:
@@ -234,8 +243,6 @@ class JudgeInput:
         self._results = results
         self._environments = environments
         self._cases: dict[str, JudgedCase] = {}
-        # Of an environment period the ends are enough.
-        self._timeline: dict[str, list[tuple[float, str]]] = {}
         self._decisions: list[Decision] = []
         self._removals = results.now.removals
         self._stored: int | None = None
@@ -256,20 +263,12 @@ class JudgeInput:
     @property
     def nodes(self) -> list[str]:
         """The nodes with successful runs."""
-        return sorted(self._timeline)
+        return sorted({case.definition.node for case in self._cases.values()})
 
     @property
-    def environments(self) -> dict[str, str]:
-        """Digest -> slug."""
-        return {period.environment: period.slug for period in self._results.now.periods}
-
-    def labels(self, case_key: str) -> Mapping[str, str]:
-        """Return the labels that the results of a case carry."""
-        return self._cases[case_key].definition.labels
-
-    def definition_changes(self) -> tuple[DefinitionChange, ...]:
-        """Return the judged cases with a changed definition."""
-        return self._results.now.definition_changes()
+    def view(self) -> View:
+        """The current state of the results."""
+        return self._results.now
 
     def read(self) -> bool:
         """Take new runs and decisions; return whether there were any.
@@ -282,7 +281,7 @@ class JudgeInput:
         if self._stored is not None:
             return self.take(self._handed_on(self._stored))
         # After a failure midway, all are read again.
-        self._cases, self._timeline, self.newest_run = {}, {}, 0
+        self._cases, self.newest_run = {}, 0
         # A later run may be in the database already; it is handed on, too.
         stored = self._results.now.version
         new = self.take(self._results.store.numbers_by_case(until=stored))
@@ -320,28 +319,21 @@ class JudgeInput:
 
     def _add(self, new: Iterable[CaseNumbers]) -> bool:
         newest = 0
-        spans: dict[str, _Span] = {}
         for numbers in new:
             newest = max(newest, max(numbers.runs, default=0))
-            case_numbers = (
-                numbers
-                if self._environments is None
-                else numbers.at(_within(numbers, self._environments))
-            )
-            if not case_numbers.runs:
-                continue
-            key = case_numbers.case_key
-            definition = self._results.now.cases[key].definition
-            runs, ends, environments = spans.setdefault(definition.node, _no_runs())
-            runs.extend(case_numbers.runs)
-            ends.extend(case_numbers.finished)
-            environments += case_numbers.environments
-            if key in self._cases:
-                self._cases[key].add(case_numbers)
-            else:
-                self._cases[key] = JudgedCase(definition, case_numbers)
-        for node, span in spans.items():
-            _extend(self._timeline.setdefault(node, []), *span)
+            key, counted = numbers.case_key, numbers
+            if self._environments is not None:
+                counted = numbers.at(
+                    [
+                        place
+                        for place, digest in enumerate(numbers.environments)
+                        if digest in self._environments
+                    ]
+                )
+            if counted.runs and key in self._cases:
+                self._cases[key].add(counted)
+            elif counted.runs:
+                self._cases[key] = JudgedCase(self._results.now.cases[key].definition, counted)
         self.newest_run = max(self.newest_run, newest)
         return newest > 0
 
@@ -363,10 +355,15 @@ class JudgeInput:
         return Material(
             node=node,
             histories=histories,
-            timeline=self._timeline[node],
+            timeline=self._timeline(node),
             facts={period.environment: period.facts for period in view.periods},
             accepted_until=accepted,
         )
+
+    def _timeline(self, node: str) -> list[tuple[float, str]]:
+        cases = (case for case in self._cases.values() if case.definition.node == node)
+        ends = sorted(end for case in cases for end in case.periods)
+        return [(end, environment) for end, _, environment in _period_ends(ends)]
 
     def _decided(self, case: JudgedCase) -> tuple[float, float]:
         """Return the start of a case's history, and the end of its accepted part, Unix seconds."""
@@ -381,38 +378,6 @@ class JudgeInput:
                 # The run that was the newest at the decision does not count either.
                 reset = max(reset, until + 1e-6)
         return reset, accepted
-
-
-def _within(numbers: CaseNumbers, environments: frozenset[str]) -> list[int]:
-    digests = numbers.environments
-    return [place for place, digest in enumerate(digests) if digest in environments]
-
-
-_Span = tuple["array[int]", "Column", list[str]]
-"""Number, end and environment of some runs of a node."""
-
-
-def _no_runs() -> _Span:
-    return array("q"), array("d"), []
-
-
-def _extend(
-    timeline: list[tuple[float, str]],
-    runs: Sequence[int],
-    ends: Sequence[float],
-    environments: Sequence[str],
-) -> None:
-    """Add the ends of a node's runs to its timeline, in the order of their numbers."""
-    order = sorted(range(len(runs)), key=runs.__getitem__)
-    for environment, group in groupby(order, key=environments.__getitem__):
-        added = [ends[place] for place in group]
-        if not timeline or min(added) >= timeline[-1][0]:
-            # Of later runs in one environment, two are enough.
-            added = sorted({min(added), max(added)})
-        for end in added:
-            _put(timeline, (end, environment), itemgetter(0))
-            if len(timeline) > 2 and timeline[-3][1] == timeline[-2][1] == timeline[-1][1]:
-                del timeline[-2]
 
 
 def _histories(

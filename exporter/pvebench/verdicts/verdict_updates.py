@@ -70,13 +70,14 @@ def judged(judge_input: JudgeInput, judge: Judge, tracker: ChangeTracker) -> Ver
         for node in judge_input.nodes
     )
     keys = {verdict.history.of for report in reports for verdict in report.verdicts}
+    view = judge_input.view
     verdicts = Verdicts(
         version=judge_input.newest_run,
         reports=reports,
         decisions=judge_input.decisions,
-        labels={key: judge_input.labels(key) for key in keys},
-        environments=judge_input.environments,
-        definition_changes=judge_input.definition_changes(),
+        labels={key: view.cases[key].definition.labels for key in keys},
+        environments={period.environment: period.slug for period in view.periods},
+        definition_changes=view.definition_changes(),
         changes=changes_of(reports),
     )
     return replace(verdicts, changes=tracker.name(verdicts))

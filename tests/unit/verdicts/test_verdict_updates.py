@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from pvebench.errors import StoreError
+from pvebench.store.live_results import View
 from pvebench.verdicts import verdict_updates
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, overall_state
@@ -25,16 +26,13 @@ class SlowFeed:
         self.fault = fault
         self.newest_run = 7
         self.nodes = self.decisions = ()
-        self.environments: dict[str, str] = {}
+        self.view = View()
 
     def read(self) -> bool:
         self.now += self.seconds.pop(0)
         if self.fault:
             raise self.fault
         return False
-
-    def definition_changes(self) -> tuple[()]:
-        return ()
 
 
 def rests(feed: SlowFeed) -> list[float]:
