@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from pvebench.drivers.backend_router import local_router
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import HypervisorGone

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
+from pvebench.drivers.backend_router import local_router
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_backends import local_router
 from pvebench.guest.image import GuestImage
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Site

@@ -29,8 +29,8 @@ from pvebench.model.guest import Completed, Guest
 from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine
 from pvebench.store.state_directory import StateDirectory
-from pvebench_lab.windows import WINDOWS, powershell
-from pvebench_lab.windows.windows_guest import WindowsGuest
+from pvebench_lab.windows import powershell
+from pvebench_lab.windows.windows_guest import WINDOWS, WindowsGuest
 from testing.packs import write_pack
 from windows.test_windows_guest import COMPLETE
 

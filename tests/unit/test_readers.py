@@ -80,7 +80,7 @@ PLACES: Final = {
         web/server.py:sections
     """,
     OWN: """
-        cli/setup/questions.py:write_settings
+        cli/questions.py:write_settings
         service/housekeeping.py:_digest notify/delivery.py:send notify/delivery.py:main
     """,
     PROGRAM: """

@@ -7,12 +7,15 @@ replaces the VM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
+from pvebench.drivers.driver import DriverContext, Finding
+from pvebench.drivers.storages.contract import Storage
+from pvebench.drivers.storages.storage_settings import LocalSettings
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
@@ -20,6 +23,8 @@ from pvebench.model.guest import Guest
 from pvebench.model.ports import Backend, Hypervisor, VolumeSource
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+from pvebench.model.workload import Case
+from pvebench.plugins import Registry
 
 B = TypeVar("B", bound=Backend)
 
@@ -136,3 +141,50 @@ class BackendRouter(Generic[B]):
             stack.callback(self._vm.shutdown)
             for backend in self._backends.values():
                 stack.callback(backend.shutdown)
+
+
+# --- Backends of this machine that plug-ins add: the host itself, and containers.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendKind:
+    """Backend of the cases of one bus.
+
+    Attributes:
+        make: returns the backend, on the volumes of the VM; nothing is created yet.
+        check: yields whether its requirements are met by this machine; changes nothing.
+        facts: returns facts of the machine, for the environment of all cases.
+    """
+
+    bus: Bus
+    make: Callable[[LocalSettings, DriverContext, dict[str, Storage]], LocalBackend]
+    check: Callable[[LocalSettings, Sequence[Case]], Iterator[Finding]]
+    facts: Callable[[], Mapping[str, str]]
+
+
+BACKENDS: Final = Registry[BackendKind](
+    "backends", lambda plugin: isinstance(plugin, BackendKind), {}
+)
+"""Name -> kind of backend beside the VM."""
+
+
+def local_router(
+    vm: Hypervisor,
+    backends: Mapping[Bus, LocalBackend],
+    kinds: Sequence[BackendKind],
+    more_facts: Callable[[], Mapping[str, str]] = dict,
+) -> BackendRouter[LocalBackend]:
+    """Return the router to a VM and these backends of this machine.
+
+    Args:
+        kinds: those whose facts the environment has.
+        more_facts: returns facts that can change meanwhile.
+    """
+    fixed = {name: fact for kind in kinds for name, fact in kind.facts().items()}
+
+    def facts() -> dict[str, str]:
+        return {**fixed, **more_facts()}
+
+    if Bus.HOST not in backends:
+        return BackendRouter(vm, backends, facts=facts)
+    return BackendRouter(vm, backends, tune=backends[Bus.HOST].tune, facts=facts)

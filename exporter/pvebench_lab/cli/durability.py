@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import click
 
@@ -17,9 +17,9 @@ from pvebench.drivers import engine_of
 from pvebench.drivers.driver import DriverContext
 from pvebench.errors import ConfigError
 from pvebench.model.durability import Barrier, Durability, Touch
+from pvebench.plugins import load
 from pvebench.service.startup import locked_store
 from pvebench.service.workers import handle_signals
-from pvebench_lab.durability import probe_of
 
 _HEAD: Final = (
     "configuration",
@@ -32,6 +32,41 @@ _HEAD: Final = (
     "flushes: guest, volume",
     "durable",
 )
+
+
+class DurabilityProbe(Protocol):
+    """Measures which writes of a guest survive, on disks of its own."""
+
+    @property
+    def configurations(self) -> Sequence[str]:
+        """All that it can measure, as keys of `model.durability`."""
+
+    def measure(self, configurations: Sequence[str]) -> Iterator[Durability]:
+        """Yield the durability of each. Raises DriverError, Interrupted."""
+
+
+_PROBES: Final = {
+    "qemu": "pvebench_lab.durability.qemu:probe",
+    "proxmox": "pvebench_lab.durability.proxmox:probe",
+}
+"""Driver that can kill a VM and read its disks back -> function that returns its probe."""
+
+
+def probe_of(
+    driver: str, settings: Any, place: DriverContext, storage: str
+) -> DurabilityProbe | None:
+    """Return the probe of a storage; None: the driver cannot kill a VM and read it back.
+
+    Args:
+        storage: its id; empty: the first possible one.
+
+    Raises:
+        VolumeError: not possible on that storage.
+    """
+    if driver not in _PROBES:
+        return None
+    make: Callable[[Any, DriverContext, str], DurabilityProbe] = load(_PROBES[driver])
+    return make(settings, place, storage)
 
 
 @click.command()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pvebench.drivers.vm_lifecycle import GuestSystem
 from pvebench.errors import (
     DriverError,
     GuestTimeout,
@@ -26,7 +27,7 @@ from pvebench.errors import (
 )
 from pvebench.model.guest import Completed, Guest, Question
 from pvebench.model.ports import Clock
-from pvebench.model.units import MIB, whole_number
+from pvebench.model.units import GIB, MIB, whole_number
 from pvebench.workloads.fio_report import read_report
 from pvebench_lab.windows import powershell
 from pvebench_lab.windows.powershell import FIO, FIO_VERSION, REQUIREMENTS, Line
@@ -389,3 +390,12 @@ def _count(row: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise OutputUnreadable(f"Windows reports {name} {value!r:.50}")
     return value
+
+
+WINDOWS: Final = GuestSystem(
+    guest=lambda client, clock, machine: WindowsGuest(client, clock, fio=machine.fio),
+    min_memory=2 * GIB,
+    boot_seconds=120.0,
+    if_silent="boot the image by hand, run setup.ps1 and check.ps1, allow guest-ping in "
+    "qemu-ga.conf, shut it down, run `pvebench check --boot`; see docs/windows.md",
+)

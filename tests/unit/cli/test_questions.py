@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from pvebench.cli import setup as setup_command
 from pvebench.cli.main import cli, run_cli
-from pvebench.cli.setup.questions import settings_text
+from pvebench.cli.questions import settings_text
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.setup.survey import certificate_fingerprint
 from pvebench.errors import ServerGone

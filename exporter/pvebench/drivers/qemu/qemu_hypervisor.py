@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from pvebench.drivers.backend_router import BACKENDS, local_router
 from pvebench.drivers.driver import (
     DriverContext,
     Engine,
@@ -19,7 +20,6 @@ from pvebench.drivers.driver import (
     image_summary,
 )
 from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts, total_memory
-from pvebench.drivers.local_backends import BACKENDS, container_of, local_router
 from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
@@ -69,7 +69,7 @@ from pvebench.drivers.storages.storage_settings import (
 from pvebench.drivers.vm_lifecycle import Power, VmLifecycle, find_in_guest, unverified
 from pvebench.errors import OutcomeUnknown, SwitchFailed, ToolsMissing
 from pvebench.guest.image import GuestImage
-from pvebench.model.disk import Disk
+from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Clock, Journal, Site, VmFunctions
@@ -370,7 +370,7 @@ class QemuEngine(Engine):
         probe = ProcProbe(
             lambda: None if router.replacement else vm.pid,
             lambda: (router.replacement or vm).volume_path,
-            container=lambda: container_of(backends),
+            container=lambda: backends[Bus.LXC].pid if Bus.LXC in backends else None,
         )
         return [
             Site(

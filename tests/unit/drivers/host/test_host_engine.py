@@ -13,11 +13,11 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
+from pvebench.drivers.backend_router import local_router
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.linux.block_devices import users_of
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_backends import local_router
 from pvebench.drivers.local_undo import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.storages import KINDS

@@ -17,8 +17,8 @@ from typing import Any, Final
 import click
 
 from pvebench.cli.options import DEFAULT_PACK, PATH, pack_file, show_findings
-from pvebench.cli.setup.cluster import NODE_EXPORTER, set_up_cluster
-from pvebench.cli.setup.questions import Questions, write_settings
+from pvebench.cli.proxmox import NODE_EXPORTER, set_up_cluster
+from pvebench.cli.questions import Questions, write_settings
 from pvebench.config import Settings, load_settings
 from pvebench.diagnostics.check import findings
 from pvebench.drivers import DRIVERS
