@@ -12,7 +12,6 @@ from typing import Final, Literal
 
 from pvebench.analysis.case_history import ChangeKind, Group
 from pvebench.analysis.concurrent_changes import ConcurrentChange
-from pvebench.analysis.levels import LEAST
 from pvebench.model.environment import FACT_NAMES, KnownIssue
 from pvebench.model.figure import VerdictFigure
 
@@ -151,6 +150,10 @@ class NearbyEvent:
     runs: int = 0
 
 
+LEAST_PAUSES: Final = 12
+"""Minimum pauses that show their usual length."""
+
+
 def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[NearbyEvent, ...]:
     """Return pauses `factor` times as long as usual: the system may have changed.
 
@@ -158,7 +161,7 @@ def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[NearbyEvent, .
         times: ends of runs, Unix seconds, oldest first.
     """
     pauses = [after - before for before, after in itertools.pairwise(times)]
-    if len(pauses) < LEAST:
+    if len(pauses) < LEAST_PAUSES:
         return ()
     usual = statistics.median(pauses)
     return tuple(

@@ -9,7 +9,6 @@ from typing import Final
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.change import Change
-from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import (
     Event,
     Facts,
@@ -20,6 +19,7 @@ from pvebench.analysis.events import (
     merged,
 )
 from pvebench.analysis.gradual_change import creeping, without_explained
+from pvebench.analysis.group_effects import EventShift
 from pvebench.analysis.judge_cache import Memory
 from pvebench.analysis.lasting_steps import gain_reason, lasting, sized, with_courses
 from pvebench.analysis.levels import crossing

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.changepoints import ChangePoint, Scanned, scan
-from pvebench.analysis.event_effects import (
-    SHARED,
-    EventShift,
-    at_rung,
-    judge_event,
-    like_with_like,
-    rungs_of,
-    upheld,
-)
+from pvebench.analysis.event_effects import around, judge_event
 from pvebench.analysis.gradual_change import slow_trend
+from pvebench.analysis.group_effects import EventShift
 from pvebench.analysis.partial_change import partial_change
 from pvebench.analysis.performance_index import Levels, levels_by_environment
 
@@ -28,9 +20,7 @@ class Memory:
     """Scans histories and judges events; repeats this only after new runs."""
 
     def __init__(self) -> None:
-        # By rung: state of the histories, and the combined result of this and the lower rungs.
-        self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
-        self._results: dict[tuple[str, str, str], tuple[object, Any]] = {}
+        self._results: dict[object, tuple[object, Any]] = {}
 
     def scan(self, history: CaseHistory) -> tuple[list[CaseStep], list[CaseStep]]:
         """Return the steps that are detected independently of events, and a possible one."""
@@ -50,10 +40,7 @@ class Memory:
             known: all inputs of the result but the history.
         """
         key, state = (kind, history.figure.name, history.case), (_extent(history), known)
-        found: tuple[object, T] | None = self._results.get(key)
-        if found is None or found[0] != state:
-            found = self._results[key] = (state, work())
-        return found[1]
+        return self._same(key, state, work)
 
     def trend(self, history: CaseHistory, least: int) -> CaseStep | None:
         """Return the trend of at least `least` latest runs of a history."""
@@ -82,36 +69,19 @@ class Memory:
         strictness: float,
     ) -> EventShift:
         """Return the effect of an event; the cached one while there are no new runs."""
-        if len(histories) < SHARED:
-            histories = [like_with_like(history, at, until) for history in histories]
-        rungs = rungs_of(histories, at, until)
-        known = self._events.setdefault((node, at, histories[0].figure.name), {})
-        states = {rung: (strictness, _rung_state(histories, at, rung)) for rung in rungs}
-        same = [rung for rung in rungs if rung in known and known[rung][0] == states[rung]]
-        result = known[same[-1]][1] if same else EventShift(groups=(), cases={})
-        for rung in rungs[rungs.index(same[-1]) + 1 if same else 0 :]:
-            cut = [at_rung(history, at, until, rung) for history in histories]
-            shift = judge_event(cut, at, until=math.inf, strictness=strictness)
-            result = upheld(result, shift, histories[0].figure.least_effect)
-            known[rung] = (states[rung], result)
-        if until < math.inf:
-            # An earlier event gets no new runs: only its last rung is needed.
-            for rung in known.keys() - rungs[-1:]:
-                del known[rung]
-        return result
+        cut = around(histories, at, until)
+        state = strictness, [(_extent(history), history.case, history.levelled) for history in cut]
 
+        def work() -> EventShift:
+            return judge_event(cut, at, strictness=strictness)
 
-def _rung_state(histories: Sequence[CaseHistory], at: float, rung: int) -> object:
-    """Return a key that changes with the histories up to a rung."""
-    return tuple(
-        (
-            history.case,
-            history.split(at),
-            min(len(history.points), history.split(at) + rung),
-            history.levelled,
-        )
-        for history in histories
-    )
+        return self._same(("event", node, at, histories[0].figure.name), state, work)
+
+    def _same(self, key: object, state: object, work: Callable[[], T]) -> T:
+        found: tuple[object, T] | None = self._results.get(key)
+        if found is None or found[0] != state:
+            found = self._results[key] = (state, work())
+        return found[1]
 
 
 def _extent(history: CaseHistory) -> tuple[float, int]:

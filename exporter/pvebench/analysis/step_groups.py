@@ -18,9 +18,8 @@ from pvebench.analysis.change import (
     gaps,
     known_issues,
 )
-from pvebench.analysis.event_effects import EventShift
 from pvebench.analysis.events import Event, came_with
-from pvebench.analysis.group_effects import GroupShift
+from pvebench.analysis.group_effects import EventShift, GroupShift
 from pvebench.analysis.verdict import Verdict
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.figure import VerdictFigure

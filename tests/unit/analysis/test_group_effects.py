@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from pvebench.analysis.event_effects import common_of
-from pvebench.analysis.group_effects import judge_cases, shifts_at_place
+from pvebench.analysis.group_effects import shift_of_cases
+from pvebench.analysis.placebos import Past
+from testing.answers import material
+from testing.noise import Series
 
 CASES, BEFORE = 8, 60
 
@@ -17,10 +20,13 @@ def groups_of(ratios: list[float], *, after: int, seed: int) -> list[tuple[tuple
     values = rng.normal(0.0, 0.03, (CASES, BEFORE + after))
     values[:, BEFORE:] += np.log(ratios)[:, None]
     shared = np.median(values, axis=0)
-    known = shifts_at_place((values - shared)[:, :BEFORE], (values - shared)[:, BEFORE:])
-    host = common_of(shared, [86400.0 * run for run in range(BEFORE + after)], BEFORE)
-    of_node = judge_cases(known, [{}] * CASES, host=host)
-    return [found.group for found in of_node.groups if abs(found.effect) >= 0.02]
+    times = np.arange(BEFORE + after) * 86400.0
+    histories = material([Series(times, row) for row in values], CASES * [{}]).histories
+    before, behind = np.split(values - shared, [BEFORE], axis=1)
+    known = Past(before).at(behind, np.full(CASES, after))
+    host = common_of(shared, times.tolist(), BEFORE)
+    shift = shift_of_cases(known, histories, float(times[BEFORE]), host=host)
+    return [found.group for found in shift.groups]
 
 
 def told(ratios: list[float], *, after: int) -> int:
