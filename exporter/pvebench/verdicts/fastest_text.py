@@ -368,8 +368,8 @@ def _stalls(runs: Mapping[str, StoredRun]) -> Iterator[str]:
             continue
         case = runs[name].definition
         load = replace(case, parameters={**case.parameters, "during": ""})
-        text = f"{operation.words} on node {case.node}, storage {case.storage} stalls {workload_text(load)} "
-        text += f"({configuration_text(case)}) for {spans[name]}"
+        text = f"{operation.words} on node {case.node}, storage {case.storage} stalls "
+        text += f"{workload_text(load)} ({configuration_text(case)}) for {spans[name]}"
         if name == "backup" and FLEECING in spans:
             text += f"; with fleecing {spans[FLEECING]}"
         yield text[0].upper() + text[1:]
