@@ -21,8 +21,8 @@ import psycopg
 
 from pvebench.model.run import Sample, Unit
 from pvebench_fleet.hub.rules import Door
-from pvebench_fleet.hub.store.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.schema import migrate
 from pvebench_fleet.wire import Head, pack, shape_of
 from testing.hub_fleets import effects_of_fleet
 from testing.postgres import cluster

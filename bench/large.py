@@ -22,8 +22,8 @@ from pathlib import Path
 
 from pages import many_cases, one_run
 
-from pvebench.metrics.collector_io import snapshot_of
 from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit

@@ -28,10 +28,9 @@ from starlette.routing import Mount, Route
 
 from pvebench.config import load_pack
 from pvebench.drivers.storages import KINDS
-from pvebench.metrics import collector_io as metrics
-from pvebench.metrics.collector_io import Families, Snapshot, text_of
-from pvebench.metrics.collectors import CASE_COLLECTORS, SUMMARY_COLLECTORS
-from pvebench.metrics.exposition import Page
+from pvebench.metrics import result_collectors as metrics
+from pvebench.metrics.exposition import Families, Page, text_of
+from pvebench.metrics.result_collectors import CASE_COLLECTORS, SUMMARY_COLLECTORS, Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit

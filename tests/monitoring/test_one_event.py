@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from pvebench.metrics.collector_io import Families, text_of
-from pvebench.metrics.collectors import collect_changes
+from pvebench.metrics.exposition import Families, text_of
+from pvebench.metrics.verdict_collectors import collect_changes
 from pvebench.model.figures import JUDGED
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, verdicts_data

@@ -13,9 +13,9 @@ from pathlib import Path
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pvebench.config import Settings
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.collectors import collect_changes
+from pvebench.metrics.exposition import Families
 from pvebench.metrics.state_metrics import LATENCY
+from pvebench.metrics.verdict_collectors import collect_changes
 from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.service.publisher import page_of
 from pvebench.store.store import Store

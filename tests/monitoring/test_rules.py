@@ -14,8 +14,8 @@ from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
 from pvebench.analysis.verdict import VerdictState
-from pvebench.metrics.collector_io import Snapshot
 from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import Snapshot
 from pvebench.model.figures import JUDGED
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.verdict_updates import VerdictService

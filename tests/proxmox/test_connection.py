@@ -18,9 +18,9 @@ from pvebench.drivers.proxmox.api.privileges import (
     vm_privileges,
 )
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.exposition import collect_api
+from pvebench.metrics.exposition import Families
 from pvebench.model.ports import Traffic
+from pvebench.service.publisher import collect_api
 from testing.families import families_of
 
 SECRET = "0123-secret-4567"

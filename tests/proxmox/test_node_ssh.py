@@ -37,8 +37,8 @@ from pvebench.errors import (
     VolumeError,
 )
 from pvebench.metrics import state_metrics
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.collectors import _add_switches
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import _add_switches
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB

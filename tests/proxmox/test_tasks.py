@@ -15,10 +15,10 @@ import pytest
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.proxmox.api.tasks import KEPT_TASKS, share_of_log
 from pvebench.errors import SwitchFailed
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.exposition import collect_api
+from pvebench.metrics.exposition import Families
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Traffic
+from pvebench.service.publisher import collect_api
 from testing.families import families_of
 
 SWITCHES = [(bus, cache) for bus in (Bus.SCSI, Bus.VIRTIO) for cache in (Cache.NONE, *Cache)]

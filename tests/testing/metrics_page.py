@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.metrics.collector_io import Snapshot
-from pvebench.metrics.exposition import Page, collect_build, collect_database, collect_scheduler
+from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import Snapshot
+from pvebench.service.publisher import collect_build, collect_database, collect_scheduler
 from pvebench.store.live_results import PlannedCase
 from testing.simulations import Simulation
 

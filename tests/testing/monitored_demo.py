@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pvebench.metrics.collector_io import snapshot_of
-from pvebench.metrics.exposition import (
-    Page,
+from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import snapshot_of
+from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
+from pvebench.service.publisher import (
     collect_build,
     collect_config,
     collect_database,
     collect_scheduler,
 )
-from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.server import WebServer, listen, make_app

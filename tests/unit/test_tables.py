@@ -164,7 +164,7 @@ ELSEWHERE = {
     "report/test_html.py": "table",
     "service/test_instance.py": "startup",
     "store: by results and changes that come back": "changes stored_results",
-    "verdicts/test_change_tracker.py": "node_verdicts",
+    "verdicts/test_change_tracker.py": "node_verdicts verdict_collectors",
     "workloads/test_tools.py": "simulated_tools",
     "runner: the node of all its tests": "simulated_hypervisor",
     "hub: by what arrives and is judged": "imported node_effects node_transaction wire",

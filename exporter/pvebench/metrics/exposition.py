@@ -1,166 +1,124 @@
 """The `/metrics` exposition: text rendered when a result changes, a live part for every scrape.
 
+Lines instead of objects of prometheus_client, which takes more than a second for 50,000 series: a
+line is formatted when its result changes, not for every scrape.
+
 A collector that raises loses only its own part: its last text stays, and its success is 0. With
 prometheus_client alone the whole exposition would be lost.
 """
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from pathlib import Path
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.utils import floatToGoString
 
-from pvebench import __version__
 from pvebench.errors import PvebenchError
 from pvebench.log import log
 from pvebench.metrics import state_metrics
-from pvebench.metrics.collector_io import Families, Snapshot, family_texts, shown, text_of
-from pvebench.metrics.collectors import (
+from pvebench.metrics.result_collectors import (
     CASE_COLLECTORS,
     DEFINITION_COLLECTORS,
     SUMMARY_COLLECTORS,
-    collect_gates,
+    Snapshot,
     collect_settings,
-    collect_verdicts,
+    shown,
 )
-from pvebench.model.definition import Definition, workload_text
+from pvebench.metrics.verdict_collectors import collect_gates, collect_verdicts
 from pvebench.model.figure import Metric
-from pvebench.model.ports import API_METHODS, Traffic
-from pvebench.model.status import ConfigState, State, StorageState, WorkerStatus
-from pvebench.model.storage_use import Wear, WriteCost
-from pvebench.model.workload import Case
-from pvebench.store.outbox import ReceiverCounts
 from pvebench.verdicts.node_verdicts import Verdicts
 
-# --- Collectors that run for every scrape: settings, scheduler, API, database.
+# --- Samples as lines of text, which are equal in the plain format and in OpenMetrics.
+
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_PLAIN_HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
-def collect_config(state: ConfigState, families: Families) -> None:
-    """Add the active settings and the success of the last reload."""
-    labels = {"digest": state.digest, "packs": ",".join(state.packs)}
-    families.add(state_metrics.CONFIG_INFO, labels, 1)
-    families.add(state_metrics.CONFIG_RELOAD_SUCCESS, {}, state.successful)
-    families.add(state_metrics.CONFIG_RELOAD_TIMESTAMP, {}, state.loaded.timestamp())
+class Families:
+    """Samples as lines of text, by metric in the order of first use."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, tuple[Metric, list[str]]] = {}
+
+    def add(
+        self, metric: Metric, labels: Mapping[str, str], value: float, suffix: str = ""
+    ) -> None:
+        """Add one sample. Labels that the metric does not have are ignored.
+
+        Args:
+            suffix: of the name, for a part of a histogram; `_bucket` has the label `le`.
+
+        Raises:
+            KeyError: a label of the metric is missing.
+        """
+        names = (*metric.labels, "le") if suffix == "_bucket" else metric.labels
+        pairs = [label_text(name, labels[name]) for name in sorted(names)]
+        where = f"{{{','.join(pairs)}}}" if pairs else ""
+        name = f"{metric.name}{suffix}" if suffix else metric.exposed
+        text = floatToGoString(value)  # type: ignore[no-untyped-call] # library
+        self.lines.setdefault(metric.name, (metric, []))[1].append(f"{name}{where} {text}\n")
+
+    def add_histogram(
+        self, metric: Metric, labels: Mapping[str, str], counts: Mapping[str, float], total: float
+    ) -> None:
+        """Add one histogram; labels as in `add`.
+
+        Args:
+            counts: upper bound -> count of its bucket alone, in the order of the bounds.
+            total: sum of all values.
+        """
+        count = 0.0
+        for bound, count in zip(counts, accumulate(counts.values()), strict=True):
+            self.add(metric, {**labels, "le": bound}, count, "_bucket")
+        self.add(metric, labels, count, "_count")
+        self.add(metric, labels, total, "_sum")
 
 
-def collect_build(families: Families) -> None:
-    """Add the versions of pvebench and Python."""
-    labels = {"version": __version__, "python_version": platform.python_version()}
-    families.add(state_metrics.BUILD_INFO, labels, 1)
+def label_text(name: str, value: str) -> str:
+    """Return a label as both formats write it."""
+    return f'{name}="{value.translate(_ESCAPES)}"'
 
 
-def collect_address(url: str, families: Families) -> None:
-    """Add the address of the web UI."""
-    families.add(state_metrics.WEB_INFO, {"url": url}, 1)
+def text_of(parts: Iterable[Families], *, opened: bool = False) -> str:
+    """Return the families of all parts as text; see `family_texts`."""
+    families: dict[str, tuple[Metric, list[str]]] = {}
+    for part in parts:
+        for name, (metric, lines) in part.lines.items():
+            families.setdefault(name, (metric, []))[1].extend(lines)
+    return "".join(family_texts(families.values(), opened=opened))
 
 
-def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
-    """Add the state of each worker, its current and next case, and the progress of its cycle."""
-    now = datetime.now(UTC)
-    for status in statuses:
-        labels = {"node": status.node}
-        for state in State:
-            families.add(
-                state_metrics.SCHEDULER_STATE,
-                {**labels, "state": str(state)},
-                state is status.state,
-            )
-        families.add(state_metrics.SCHEDULER_PROGRESS, labels, status.progressed.timestamp())
-        if status.case is not None:
-            families.add(state_metrics.CURRENT_RUN, labels | _named(status.case), 1)
-        for case, start in list(zip(status.upcoming, status.expected_starts(now), strict=True))[:1]:
-            families.add(state_metrics.NEXT_RUN, labels | _named(case), start.timestamp())
-        if status.hold is not None:
-            families.add(state_metrics.HOLD, {**labels, "reason": str(status.hold.kind)}, 1)
-        for fact, version in status.pending:
-            families.add(
-                state_metrics.PENDING_INFO, {**labels, "fact": fact, "version": version}, 1
-            )
-        _collect_cycle(status, labels, families)
+def family_texts(
+    families: Iterable[tuple[Metric, Collection[str]]], *, opened: bool
+) -> Iterator[str]:
+    """Yield the samples of each family after a single head, as both formats require.
+
+    Args:
+        opened: whether to return OpenMetrics, without its end mark.
+    """
+    for metric, lines in families:
+        if lines:
+            yield "".join([head_of(metric, opened=opened), *lines])
 
 
-def _named(case: Case) -> dict[str, str]:
-    """Return a case as people read it; its scenario and workload are on other metrics."""
-    return {"storage": case.scenario.storage, "title": workload_text(Definition.of(case))}
-
-
-def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Families) -> None:
-    cycle = status.cycle
-    if cycle is None:
-        return
-    families.add(state_metrics.QUEUE_LENGTH, labels, cycle.planned - cycle.done)
-    families.add(state_metrics.CYCLE_PROGRESS, labels, cycle.done / max(1, cycle.planned))
-    families.add(state_metrics.CYCLE_START, labels, cycle.started.timestamp())
-    families.add(state_metrics.CYCLE_EXPECTED_END, labels, cycle.expected_end.timestamp())
-
-
-def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
-    """Add the requests, failures and tasks of each node's API."""
-    for node, counts in traffic.items():
-        families.add(state_metrics.API_TASKS, {"node": node}, counts.tasks)
-        for operation in API_METHODS:
-            labels = {"node": node, "operation": operation}
-            families.add(state_metrics.API_REQUESTS, labels, counts.requests[operation])
-            families.add(state_metrics.API_FAILURES, labels, counts.failures[operation])
-
-
-def collect_database(path: Path, families: Families) -> None:
-    """Add the size of the results database."""
-    families.add(state_metrics.DATABASE_SIZE, {}, path.stat().st_size)
-
-
-# --- Storages: write budgets and free space.
-
-
-def collect_storages(states: Iterable[StorageState], families: Families) -> None:
-    """Add the written and free bytes and their limits."""
-    for state in states:
-        labels = {"node": state.node, "storage": state.storage}
-        values = (
-            (state_metrics.DAY_WRITTEN, state.written_bytes),
-            *_planned(state.cost),
-            (state_metrics.WRITE_BUDGET, state.budget_bytes),
-            (state_metrics.STORAGE_FREE, state.free_bytes),
-            (state_metrics.STORAGE_FLOOR, state.floor_bytes),
-        )
-        info = {**labels, "type": state.type, "shared": str(state.shared).lower()}
-        families.add(state_metrics.STORAGE_INFO, info, 1)
-        if state.budget_bytes:
-            families.add(
-                state_metrics.BUDGET_USED, labels, state.counted_bytes / state.budget_bytes
-            )
-        for metric, value in values:
-            if value is not None:
-                families.add(metric, labels, value)
-
-
-def _planned(cost: WriteCost | None) -> Iterator[tuple[Metric, float | None]]:
-    if cost is not None:
-        yield state_metrics.DAY_PLANNED, cost.day_bytes
-        yield state_metrics.DRIVE_WEAR, cost.wear.used if isinstance(cost.wear, Wear) else None
-        yield state_metrics.YEAR_WEAR, cost.year_wear
-
-
-def collect_notified(receivers: Mapping[str, ReceiverCounts], families: Families) -> None:
-    """Add the queued, sent and dropped notifications and the time of the last delivery."""
-    for name, counts in receivers.items():
-        labels = {"receiver": name}
-        families.add(state_metrics.NOTIFICATIONS_QUEUED, labels, counts.queued)
-        families.add(state_metrics.NOTIFICATIONS_SENT, labels, counts.sent)
-        families.add(state_metrics.NOTIFICATIONS_DROPPED, labels, counts.dropped)
-        families.add(state_metrics.NOTIFICATION_FAILURES, labels, counts.failures)
-        if counts.last is not None:
-            families.add(state_metrics.NOTIFICATION_SUCCESS, labels, counts.last)
+def head_of(metric: Metric, *, opened: bool) -> str:
+    """Return the lines before the samples of a family."""
+    if opened:
+        name, text = metric.name, metric.help.translate(_ESCAPES)
+    else:
+        name = metric.exposed if metric.kind == "counter" else metric.name
+        text = metric.help.translate(_PLAIN_HELP_ESCAPES)
+    return f"# HELP {name} {text}\n# TYPE {name} {metric.kind}\n"
 
 
 # --- Text of the results and of a scrape.

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from socket import socket
 from types import MappingProxyType
 from typing import Self
 
+from pvebench import __version__
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
-from pvebench.metrics.collector_io import Families, snapshot_of
-from pvebench.metrics.exposition import (
-    Page,
-    collect_address,
-    collect_api,
-    collect_build,
-    collect_config,
-    collect_database,
-    collect_notified,
-    collect_scheduler,
-    collect_storages,
-)
-from pvebench.model.ports import Site
-from pvebench.model.status import Statuses
+from pvebench.metrics import state_metrics
+from pvebench.metrics.exposition import Families, Page
+from pvebench.metrics.result_collectors import snapshot_of
+from pvebench.model.definition import Definition, workload_text
+from pvebench.model.figure import Metric
+from pvebench.model.ports import API_METHODS, Site, Traffic
+from pvebench.model.status import ConfigState, State, Statuses, StorageState, WorkerStatus
+from pvebench.model.storage_use import Wear, WriteCost
+from pvebench.model.workload import Case
 from pvebench.notify.planner import node_activities
 from pvebench.notify.sender import NotificationSender
 from pvebench.provision.scrape import Targets
@@ -36,6 +34,7 @@ from pvebench.report.value_text import without_secrets
 from pvebench.service.housekeeping import Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.live_results import LiveResults
+from pvebench.store.outbox import ReceiverCounts
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.request_filter import Access
@@ -85,6 +84,130 @@ class Front:
             yield f"{name} on {self.access.scheme}://{listen}{path}"
         if warning := exposure(listen, self.settings.web_config_file):
             yield warning
+
+
+# --- Collectors that run for every scrape: settings, scheduler, API, database.
+
+
+def collect_config(state: ConfigState, families: Families) -> None:
+    """Add the active settings and the success of the last reload."""
+    labels = {"digest": state.digest, "packs": ",".join(state.packs)}
+    families.add(state_metrics.CONFIG_INFO, labels, 1)
+    families.add(state_metrics.CONFIG_RELOAD_SUCCESS, {}, state.successful)
+    families.add(state_metrics.CONFIG_RELOAD_TIMESTAMP, {}, state.loaded.timestamp())
+
+
+def collect_build(families: Families) -> None:
+    """Add the versions of pvebench and Python."""
+    labels = {"version": __version__, "python_version": platform.python_version()}
+    families.add(state_metrics.BUILD_INFO, labels, 1)
+
+
+def collect_address(url: str, families: Families) -> None:
+    """Add the address of the web UI."""
+    families.add(state_metrics.WEB_INFO, {"url": url}, 1)
+
+
+def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
+    """Add the state of each worker, its current and next case, and the progress of its cycle."""
+    now = datetime.now(UTC)
+    for status in statuses:
+        labels = {"node": status.node}
+        for state in State:
+            families.add(
+                state_metrics.SCHEDULER_STATE,
+                {**labels, "state": str(state)},
+                state is status.state,
+            )
+        families.add(state_metrics.SCHEDULER_PROGRESS, labels, status.progressed.timestamp())
+        if status.case is not None:
+            families.add(state_metrics.CURRENT_RUN, labels | _named(status.case), 1)
+        for case, start in list(zip(status.upcoming, status.expected_starts(now), strict=True))[:1]:
+            families.add(state_metrics.NEXT_RUN, labels | _named(case), start.timestamp())
+        if status.hold is not None:
+            families.add(state_metrics.HOLD, {**labels, "reason": str(status.hold.kind)}, 1)
+        for fact, version in status.pending:
+            families.add(
+                state_metrics.PENDING_INFO, {**labels, "fact": fact, "version": version}, 1
+            )
+        _collect_cycle(status, labels, families)
+
+
+def _named(case: Case) -> dict[str, str]:
+    """Return a case as people read it; its scenario and workload are on other metrics."""
+    return {"storage": case.scenario.storage, "title": workload_text(Definition.of(case))}
+
+
+def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Families) -> None:
+    cycle = status.cycle
+    if cycle is None:
+        return
+    families.add(state_metrics.QUEUE_LENGTH, labels, cycle.planned - cycle.done)
+    families.add(state_metrics.CYCLE_PROGRESS, labels, cycle.done / max(1, cycle.planned))
+    families.add(state_metrics.CYCLE_START, labels, cycle.started.timestamp())
+    families.add(state_metrics.CYCLE_EXPECTED_END, labels, cycle.expected_end.timestamp())
+
+
+def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
+    """Add the requests, failures and tasks of each node's API."""
+    for node, counts in traffic.items():
+        families.add(state_metrics.API_TASKS, {"node": node}, counts.tasks)
+        for operation in API_METHODS:
+            labels = {"node": node, "operation": operation}
+            families.add(state_metrics.API_REQUESTS, labels, counts.requests[operation])
+            families.add(state_metrics.API_FAILURES, labels, counts.failures[operation])
+
+
+def collect_database(path: Path, families: Families) -> None:
+    """Add the size of the results database."""
+    families.add(state_metrics.DATABASE_SIZE, {}, path.stat().st_size)
+
+
+# --- Storages: write budgets and free space.
+
+
+def collect_storages(states: Iterable[StorageState], families: Families) -> None:
+    """Add the written and free bytes and their limits."""
+    for state in states:
+        labels = {"node": state.node, "storage": state.storage}
+        values = (
+            (state_metrics.DAY_WRITTEN, state.written_bytes),
+            *_planned(state.cost),
+            (state_metrics.WRITE_BUDGET, state.budget_bytes),
+            (state_metrics.STORAGE_FREE, state.free_bytes),
+            (state_metrics.STORAGE_FLOOR, state.floor_bytes),
+        )
+        info = {**labels, "type": state.type, "shared": str(state.shared).lower()}
+        families.add(state_metrics.STORAGE_INFO, info, 1)
+        if state.budget_bytes:
+            families.add(
+                state_metrics.BUDGET_USED, labels, state.counted_bytes / state.budget_bytes
+            )
+        for metric, value in values:
+            if value is not None:
+                families.add(metric, labels, value)
+
+
+def _planned(cost: WriteCost | None) -> Iterator[tuple[Metric, float | None]]:
+    if cost is not None:
+        yield state_metrics.DAY_PLANNED, cost.day_bytes
+        yield state_metrics.DRIVE_WEAR, cost.wear.used if isinstance(cost.wear, Wear) else None
+        yield state_metrics.YEAR_WEAR, cost.year_wear
+
+
+def collect_notified(receivers: Mapping[str, ReceiverCounts], families: Families) -> None:
+    """Add the queued, sent and dropped notifications and the time of the last delivery."""
+    for name, counts in receivers.items():
+        labels = {"receiver": name}
+        families.add(state_metrics.NOTIFICATIONS_QUEUED, labels, counts.queued)
+        families.add(state_metrics.NOTIFICATIONS_SENT, labels, counts.sent)
+        families.add(state_metrics.NOTIFICATIONS_DROPPED, labels, counts.dropped)
+        families.add(state_metrics.NOTIFICATION_FAILURES, labels, counts.failures)
+        if counts.last is not None:
+            families.add(state_metrics.NOTIFICATION_SUCCESS, labels, counts.last)
+
+
+# --- Metrics page, stored results, results while workers write them.
 
 
 def page_of(

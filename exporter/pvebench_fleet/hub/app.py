@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pvebench.log import log
-from pvebench.metrics.collector_io import Families, text_of
+from pvebench.metrics.exposition import Families, text_of
 from pvebench.model.environment import KnownIssue
 from pvebench.model.figure import Metric
 from pvebench.model.units import show_bytes, show_seconds

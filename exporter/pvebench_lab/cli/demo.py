@@ -21,8 +21,8 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import StoreError
 from pvebench.files import read_text
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.collectors import change_kind, collect_verdicts
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.verdict_collectors import change_kind, collect_verdicts
 from pvebench.model.figure import NODE, Metric
 from pvebench.model.run import Run
 from pvebench.model.status import State, WorkerStatus

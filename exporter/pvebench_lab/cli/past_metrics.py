@@ -35,15 +35,15 @@ from pvebench.cli.options import (
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.metrics.collector_io import (
-    Families,
+from pvebench.metrics.exposition import Families, head_of, label_text
+from pvebench.metrics.result_collectors import (
+    CASE_COLLECTORS,
     Snapshot,
+    collect_environments,
+    collect_info,
     collect_wall,
-    head_of,
-    label_text,
     snapshot_of,
 )
-from pvebench.metrics.collectors import CASE_COLLECTORS, collect_environments, collect_info
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY, show_bytes
 from pvebench.service.instance import planned_cases

@@ -23,8 +23,8 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.clocks import START
-from pvebench.metrics.collector_io import snapshot_of
 from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment, EnvironmentPeriod
 from pvebench.model.figures import JUDGED

@@ -27,8 +27,8 @@ from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import START
-from pvebench.metrics.collector_io import Families, Snapshot
-from pvebench.metrics.collectors import collect_settings
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import Snapshot, collect_settings
 from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.figures import JUDGED

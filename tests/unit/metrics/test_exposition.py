@@ -14,9 +14,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from pvebench.errors import PortInUse, StoreError
-from pvebench.metrics import collector_io as metrics
-from pvebench.metrics.collector_io import Families, Snapshot
-from pvebench.metrics.exposition import Page
+from pvebench.metrics import result_collectors as metrics
+from pvebench.metrics.exposition import Families, Page
+from pvebench.metrics.result_collectors import Snapshot
 from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.store.live_results import PlannedCase

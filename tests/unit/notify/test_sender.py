@@ -20,11 +20,11 @@ from pvebench.config import Settings, load_settings
 from pvebench.config.settings import NotifySettings
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import ConfigError, StoreError
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.exposition import collect_notified
+from pvebench.metrics.exposition import Families
 from pvebench.notify.delivery import Sent
 from pvebench.notify.planner import NodeActivity
 from pvebench.notify.sender import NotificationSender, address_of, text_of
+from pvebench.service.publisher import collect_notified
 from pvebench.store.outbox import Message, QueueState, ReceiverCounts
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts

@@ -7,12 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from pvebench.config import load_pack
-from pvebench.metrics.collector_io import Families, Snapshot
-from pvebench.metrics.collectors import collect_environments
-from pvebench.metrics.exposition import collect_scheduler
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import Snapshot, collect_environments
 from pvebench.model.status import Phase
 from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand
+from pvebench.service.publisher import collect_scheduler
 from pvebench.store.live_results import LiveResults
 from pvebench_lab.simulated.simulated_hypervisor import simulated_site
 from testing.families import families_of

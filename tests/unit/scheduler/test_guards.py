@@ -15,8 +15,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.proxmox.node.node_state import too_busy
 from pvebench.drivers.proxmox.proxmox_settings import LimitSettings
 from pvebench.errors import Interrupted
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.exposition import collect_scheduler, collect_storages
+from pvebench.metrics.exposition import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot, StorageFunctions
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import State, StorageState
@@ -25,6 +24,7 @@ from pvebench.model.units import MIB
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
+from pvebench.service.publisher import collect_scheduler, collect_storages
 from pvebench.store.state_directory import StateDirectory, pause_reason_of, stored_at
 from pvebench.store.store import Store
 from testing.captured_logs import captured_logs

@@ -13,8 +13,7 @@ from prometheus_client.samples import Sample
 
 from pvebench.analysis.noise_patterns import hours_of_week, like_hours
 from pvebench.cli.main import run_cli
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.exposition import collect_scheduler
+from pvebench.metrics.exposition import Families
 from pvebench.metrics.state_metrics import NEXT_RUN
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.ports import Guard
@@ -22,6 +21,7 @@ from pvebench.model.run import Run
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.guards import QuietGuard
+from pvebench.service.publisher import collect_scheduler
 from testing.families import families_of
 from testing.faulty_node import Fault
 from testing.packs import SMALL, write_pack

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.metrics.collector_io import Families, Snapshot
-from pvebench.metrics.collectors import collect_results
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import Snapshot, collect_results
 from pvebench.model.run import Outcome, Run
 from pvebench.report.table import csv_text, of_pass, result_rows
 from pvebench.scheduler.due_cases import Passes

@@ -15,9 +15,9 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
-from pvebench.metrics.collector_io import Families
-from pvebench.metrics.exposition import collect_config
+from pvebench.metrics.exposition import Families
 from pvebench.service.housekeeping import Configuration, Reloader
+from pvebench.service.publisher import collect_config
 from pvebench.service.startup import assignments
 from testing import http_client
 from testing.families import families_of

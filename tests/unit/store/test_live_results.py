@@ -16,8 +16,8 @@ from sqlalchemy import event
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.metrics.collector_io import Families, Snapshot
-from pvebench.metrics.collectors import collect_environments
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import Snapshot, collect_environments
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment

@@ -13,8 +13,8 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, FactDifference
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.metrics.collector_io import Families, text_of
-from pvebench.metrics.collectors import MAX_CLOSED, MAX_SHOWN, collect_changes
+from pvebench.metrics.exposition import Families, text_of
+from pvebench.metrics.verdict_collectors import MAX_CLOSED, MAX_SHOWN, collect_changes
 from pvebench.sanitize import MAX_LETTERS, one_line
 from pvebench.store.changes import Decision, KnownChange, note_notified
 from pvebench.store.engine import writing

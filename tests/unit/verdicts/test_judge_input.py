@@ -16,8 +16,8 @@ from pvebench.analysis.events import environment_changes
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.metrics.collector_io import Snapshot
 from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import Snapshot
 from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.definition import Definition
 from pvebench.model.durability import NOTHING_KNOWN, KnownDurability, durability_key

@@ -20,8 +20,8 @@ from pvebench.analysis.lasting_steps import with_courses
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import Recorded, show_verdicts
-from pvebench.metrics.collector_io import Families, text_of
-from pvebench.metrics.collectors import collect_changes
+from pvebench.metrics.exposition import Families, text_of
+from pvebench.metrics.verdict_collectors import collect_changes
 from pvebench.model.figures import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
 from pvebench.report.card import make_card

@@ -11,8 +11,8 @@ import pytest
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.sentences import NOTHING
 from pvebench.cli.progress import result_text
-from pvebench.metrics.collector_io import Families, snapshot_of
-from pvebench.metrics.collectors import collect_settings
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import collect_settings, snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.environment import Environment

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.errors import OutputUnreadable
-from pvebench.metrics.collector_io import snapshot_of
 from pvebench.metrics.exposition import Page
+from pvebench.metrics.result_collectors import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, Outcome, Run, Sample, Unit

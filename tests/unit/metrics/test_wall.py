@@ -20,7 +20,8 @@ from pvebench.config import load_settings
 from pvebench.config.settings import WallSettings
 from pvebench.errors import ConfigError
 from pvebench.metrics import state_metrics
-from pvebench.metrics.collector_io import Families, Snapshot, collect_wall, text_of
+from pvebench.metrics.exposition import Families, text_of
+from pvebench.metrics.result_collectors import Snapshot, collect_wall
 from pvebench.model import figure as figure_module
 from pvebench.model.figure import Kind
 from testing.families import families_of

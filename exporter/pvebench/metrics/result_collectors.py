@@ -1,31 +1,127 @@
-"""Collectors of results and verdicts: from a snapshot to samples. Pure."""
+"""Collectors of results: from a snapshot to samples. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Final
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pvebench.advice.gate import looks
-from pvebench.advice.gate_text import EXIT_CODES
-from pvebench.analysis.change import Change
-from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
+from pvebench.config.settings import WallSettings
 from pvebench.metrics import state_metrics
-from pvebench.metrics.collector_io import Families, Snapshot, collect_wall, shown
 from pvebench.model import figures
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.durability import KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figure import Exported, Metric
+from pvebench.model.figure import Exported
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
+from pvebench.model.units import DAY
 from pvebench.model.workload import Direction
-from pvebench.sanitize import one_line
-from pvebench.store.records import Sums
-from pvebench.verdicts.change_text import cause_text, listed
-from pvebench.verdicts.node_verdicts import SEVERITIES, Verdicts
-from pvebench.verdicts.overall_state import brief_headline, headline, overall_state, summary
+from pvebench.store.live_results import View, main_metric
+from pvebench.store.records import CaseRecord, Sums
 from pvebench.verdicts.ranking import Ranking, contests, emulated_in
+
+if TYPE_CHECKING:
+    from pvebench.metrics.exposition import Families
+
+# --- Results at one moment.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Results at one moment.
+
+    Attributes:
+        records: state of each case that may be shown.
+        view: everything else; its periods are those of the shown nodes.
+        max_age_seconds: results older than this at `now` are not shown.
+        wall: slots of the wall dashboard; empty: selected from the results.
+    """
+
+    now: datetime
+    records: Sequence[CaseRecord]
+    view: View = field(default_factory=View)
+    max_age_seconds: float = 14 * DAY
+    wall: Sequence[WallSettings] = ()
+
+
+def snapshot_of(
+    view: View, *, now: datetime, max_age_seconds: float, wall: Sequence[WallSettings] = ()
+) -> Snapshot:
+    """Return the results of a view for the cases of the current packs and their nodes."""
+    nodes = {planned.definition.node for planned in view.planned.values()}
+    return Snapshot(
+        now=now,
+        records=[view.cases[key] for key in view.planned if key in view.cases],
+        view=replace(view, periods=[period for period in view.periods if period.node in nodes]),
+        max_age_seconds=max_age_seconds,
+        wall=wall,
+    )
+
+
+def shown(snapshot: Snapshot) -> list[CaseRecord]:
+    """Return the records whose last run is recent enough to be exposed."""
+    return [
+        record
+        for record in snapshot.records
+        if (snapshot.now - record.last.finished).total_seconds() <= snapshot.max_age_seconds
+    ]
+
+
+# --- wall slots: cases from the settings, or the first four kinds of access ---
+
+SLOTS: Final = 4
+KINDS: Final = ("randread", "randwrite", "read", "write")
+"""Order of the slots if the settings define none."""
+
+
+_DEFAULT: Final = {"bus": "scsi", "format": "raw", "cache": "none"}
+
+
+def collect_wall(snapshot: Snapshot, families: Families) -> None:
+    """Add the cases of the wall dashboard's slots."""
+    for slot, (title, case, direction) in sorted(_selected(snapshot).items()):
+        labels = {
+            **case.labels,
+            "slot": str(slot),
+            "direction": direction,
+            "title": title or workload_text(case),
+            "figure": main_metric(case),
+        }
+        families.add(state_metrics.WALL_SLOT, labels, 1)
+
+
+def _selected(snapshot: Snapshot) -> dict[int, tuple[str, Definition, str]]:
+    """Return slot -> title, case and direction.
+
+    Configured cases, then one of each kind, then any: a wall shows what was measured.
+    """
+    measured = [record.definition for record in shown(snapshot) if record.good is not None]
+    left: dict[tuple[str, str, str], Definition] = {}
+    for case in sorted(measured, key=_preference):
+        for direction in map(str, case.directions):
+            left.setdefault((case.scenario, case.workload, direction), case)
+    chosen: dict[int, tuple[str, Definition, str]] = {}
+    for slot, configured in enumerate(snapshot.wall[:SLOTS], start=1):
+        key = (configured.scenario, configured.workload, configured.direction)
+        if key in left:
+            chosen[slot] = configured.title, left.pop(key), configured.direction
+    for exact in (True, False):
+        for slot, kind in enumerate(KINDS, start=1):
+            fitting = (
+                key for key, case in left.items() if case.parameters.get("rw") == kind or not exact
+            )
+            if slot not in chosen and (first := next(fitting, None)):
+                chosen[slot] = "", left.pop(first), first[2]
+    return chosen
+
+
+def _preference(case: Definition) -> tuple[Any, ...]:
+    """Return the sort key: the default configuration first, then alphabetical order."""
+    differing = [case.labels[key] != value for key, value in _DEFAULT.items()]
+    return (*differing, case.node, case.scenario, case.workload)
+
 
 # --- environments and their changes ---
 
@@ -121,7 +217,7 @@ def _add(ranking: Ranking, durability: KnownDurability, families: Families) -> N
             families.add(state_metrics.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
 
 
-Collector = Callable[[Snapshot, Families], None]
+Collector: TypeAlias = "Callable[[Snapshot, Families], None]"
 
 
 def collect_results(snapshot: Snapshot, families: Families) -> None:
@@ -259,180 +355,3 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
 """Collectors of all cases together."""
 DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
 """Collectors whose output changes only with the cases, a first result or a definition."""
-
-
-# --- Verdicts on cases and storages.
-
-
-_GATE_LOSS: Final = (
-    state_metrics.GATE_LOSS,
-    state_metrics.GATE_LOSS_LOW,
-    state_metrics.GATE_LOSS_HIGH,
-)
-
-
-def collect_gates(verdicts: Verdicts, snapshot: Snapshot, families: Families) -> None:
-    """Add a look at each upgraded node, as `pvebench gate` prints it."""
-    cases = {record.key: record.last.definition for record in snapshot.records}
-    for result in looks(verdicts, cases, snapshot.view.periods, snapshot.now):
-        labels = {"node": result.canary}
-        families.add(state_metrics.GATE_EXIT_CODE, labels, EXIT_CODES[result.decision])
-        for group in result.groups:
-            where = {**labels, "group": group.series.name}
-            for metric, ratio in zip(_GATE_LOSS, group.loss or (), strict=False):
-                families.add(metric, where, ratio)
-
-
-BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
-    "throughput": (state_metrics.BASELINE_IOPS, {}),
-    "latency_p99": (state_metrics.BASELINE_LATENCY, {"percentile": "99"}),
-    "cpu_cost": (state_metrics.BASELINE_CPU, {}),
-}
-
-
-def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
-    """Add the verdicts on every case and storage, and their time."""
-    collect_changes(verdicts, families)
-    counts: dict[tuple[str, str, VerdictState], int] = {}
-    shown: set[str] = set()
-    for verdict in verdicts.verdicts:
-        labels = verdicts.labels[verdict.history.of]
-        place = (labels["node"], labels["storage"], verdict.state)
-        counts[place] = counts.get(place, 0) + 1
-        if verdict.state.judged:
-            _add_figures(verdict, labels, families)
-        if verdict.baseline is not None:
-            _add_baseline(verdict, labels, families, first=verdict.history.of not in shown)
-            shown.add(verdict.history.of)
-    for (node, storage, state), count in counts.items():
-        labels = {"node": node, "storage": storage, "state": str(state)}
-        families.add(state_metrics.VERDICT_CASES, labels, count)
-    _add_levels(verdicts, families)
-    if verdicts.reports:
-        newest = max(report.judged_until for report in verdicts.reports)
-        families.add(state_metrics.VERDICT_TIMESTAMP, {}, newest)
-
-
-def _add_figures(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
-    history = verdict.history
-    where = {**labels, "direction": history.direction, "metric": history.figure.name}
-    worse = verdict.state in {VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
-    families.add(state_metrics.CHANGE, where, verdict.ratio)
-    families.add(state_metrics.CHANGE_THRESHOLD, where, verdict.threshold)
-    families.add(state_metrics.CHANGE_STATE, where, verdict.state.code)
-    if verdict.creep is not None:
-        families.add(
-            state_metrics.CHANGE_GRADUAL, where, as_ratio(verdict.creep.effect, history.figure)
-        )
-    families.add(state_metrics.REGRESSION, where, worse)
-    families.add(
-        state_metrics.IMPLAUSIBLE_GAIN, where, verdict.state is VerdictState.IMPLAUSIBLE_GAIN
-    )
-
-
-def _add_baseline(
-    verdict: Verdict, labels: Mapping[str, str], families: Families, *, first: bool
-) -> None:
-    """Add the baseline; `first`: also what all metrics of a case share."""
-    history = verdict.history
-    if first:
-        families.add(state_metrics.BASELINE_RUNS, labels, verdict.baseline_runs)
-        families.add(state_metrics.BASELINE_START, labels, verdict.baseline_start)
-    metric, more = BASELINES.get(history.figure.name, (None, {}))
-    if metric is not None and verdict.baseline is not None:
-        where = {**labels, **more, "direction": history.direction}
-        families.add(metric, where, verdict.baseline)
-
-
-def _add_levels(verdicts: Verdicts, families: Families) -> None:
-    for report in verdicts.reports:
-        for level in report.levels:
-            labels = {
-                "node": report.node,
-                "storage": level.storage,
-                "environment": verdicts.environments.get(level.environment, level.environment),
-            }
-            families.add(state_metrics.PERFORMANCE_INDEX, labels, level.index)
-
-
-# --- Changes, open and closed, and the overall verdict.
-
-MAX_SHOWN: Final = 50
-"""Maximum open changes with own series, seven and their cases each; more are only counted."""
-MAX_CLOSED: Final = 100
-"""Maximum closed changes with own series, up to five each."""
-
-
-def collect_changes(verdicts: Verdicts, families: Families) -> None:
-    """Add the headline, the most severe open changes, their number, and the newest closed ones."""
-    overall = {
-        "state": overall_state(verdicts),
-        "headline": one_line(brief_headline(verdicts)),
-        "summary": one_line(headline(verdicts, evidence=False)),
-    }
-    families.add(state_metrics.VERDICT_INFO, overall, 1)
-    changes = verdicts.open_changes
-    for severity in SEVERITIES:
-        count = sum(change.severity == severity for change in changes)
-        families.add(state_metrics.CHANGES, {"severity": severity}, count)
-    for change in changes[:MAX_SHOWN]:
-        _add_open(change, families)
-        _add_cases(change, verdicts.labels, families)
-    for change in verdicts.closed_changes[:MAX_CLOSED]:
-        _add_closed(change, families)
-
-
-def _about(change: Change) -> dict[str, str]:
-    return {
-        "change": change.id,
-        "node": one_line(listed(change.nodes)),
-        "storage": one_line(listed(change.storages)),
-        "kind": change_kind(change),
-        "since": _date(change.begin),
-        "summary": summary(change),
-    }
-
-
-def change_kind(change: Change) -> str:
-    """Return the label `kind` of a change, which alerts use; gains may be implausible."""
-    return "implausible" if change.implausible else change.kind
-
-
-def _date(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
-
-
-def _add_open(change: Change, families: Families) -> None:
-    first, labels = change.moves[0], {"change": change.id}
-    lowest = min(move.p_value for move in change.moves)
-    families.add(state_metrics.CHANGE_INFO, _about(change) | {"severity": change.severity}, 1)
-    families.add(state_metrics.CHANGE_CASES, labels, len(set(change.cases)))
-    families.add(state_metrics.CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
-    families.add(state_metrics.CHANGE_EFFECT_LOW, labels, as_ratio(first.low, first.figure))
-    families.add(state_metrics.CHANGE_EFFECT_HIGH, labels, as_ratio(first.high, first.figure))
-    families.add(state_metrics.CHANGE_CONFIDENCE, labels, 1 - lowest)
-    families.add(state_metrics.CHANGE_SINCE, labels, change.begin)
-
-
-def _add_closed(change: Change, families: Families) -> None:
-    first, labels = change.moves[0], {"change": change.id}
-    more = {
-        "state": change.state,
-        "until": "" if change.end is None else _date(change.end),
-        "cause": one_line(cause_text(change)),
-        "metric": first.figure.name,
-    }
-    families.add(state_metrics.CLOSED_CHANGE_INFO, _about(change) | more, 1)
-    families.add(state_metrics.CLOSED_CHANGE_CASES, labels, len(set(change.cases)))
-    families.add(state_metrics.CLOSED_CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
-    families.add(state_metrics.CLOSED_CHANGE_BEGIN, labels, change.begin)
-    if change.end is not None:
-        families.add(state_metrics.CLOSED_CHANGE_END, labels, change.end)
-
-
-def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families: Families) -> None:
-    """Add the cases of a change."""
-    for case in dict.fromkeys(change.cases):
-        if case in labels:
-            where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
-            families.add(state_metrics.CHANGE_CASE, {"change": change.id} | where, 1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.clocks import START
-from pvebench.metrics.collector_io import Families, Snapshot, snapshot_of
-from pvebench.metrics.collectors import collect_info, collect_settings
+from pvebench.metrics.exposition import Families
+from pvebench.metrics.result_collectors import Snapshot, collect_info, collect_settings, snapshot_of
 from testing.families import families_of
 from testing.packs import SMALL, write_pack
 from testing.simulated_site import results_of
