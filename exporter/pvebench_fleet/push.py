@@ -2,38 +2,56 @@
 
 The site opens every connection. Whatever the hub answers, only the position in the log changes: no
 word of a hub reaches a hypervisor. A position counts only if the site's own log has its chain.
+
+A hub that is slow, absent or hostile costs the site one thread: every answer has a limit of size
+and time, redirects are not followed, and no step follows another at once.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
-from collections.abc import Callable, Mapping
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 from pvebench import __version__
+from pvebench.config import Settings
+from pvebench.errors import ConfigError, PvebenchError, StoreError
+from pvebench.files import read_secret
+from pvebench.http_responses import bounded, client_tls, read_body
 from pvebench.log import log
-from pvebench.model.units import back_off
+from pvebench.model.units import back_off, whole_number
 from pvebench.sanitize import one_line
+from pvebench.store.store import Store
 from pvebench_fleet import FleetMessageInvalid, HubUnreachable
 from pvebench_fleet.fleet_log import (
     CONNECTED,
     FIRST,
     IDLE_SECONDS,
     NOT_CONNECTED,
+    SOUND,
     Entry,
     FleetLog,
     LogPosition,
 )
 from pvebench_fleet.wire import (
     MAJOR,
+    PROTOCOL,
     Answer,
     Head,
     Hello,
     Limits,
     Marks,
+    Rewind,
     Skip,
     pack,
     read_message,
@@ -106,10 +124,9 @@ class Sender:
     def step(self) -> float:
         """Exchange one message with the hub; return the seconds to wait before the next step."""
         try:
-            wait = self._hello() if self._turn is None else self._push()
+            return self._hello() if self._turn is None else self._push()
         except (HubUnreachable, FleetMessageInvalid) as error:
             return self._back_off(error.reason)
-        return wait
 
     def _back_off(self, reason: str, at_least: float = 0.0) -> float:
         """Return a wait that doubles with every failure, with chance in it."""
@@ -239,8 +256,8 @@ class Sender:
             self._renewed = True
             self._log.renew()
             return self._limits.wait_seconds
-        body = {"turn": self._turn or 0, "process": self.process, "seen": cursor, "to": common}
-        reply, answer = self._exchange("POST", "rewind", _json(body))
+        request = Rewind(turn=self._turn or 0, process=self.process, seen=cursor, to=common)
+        reply, answer = self._exchange("POST", "rewind", request.model_dump_json().encode())
         if reply.status != HTTPStatus.OK:
             is_conflict = reply.status == HTTPStatus.CONFLICT
             return self._back_off(MOVED) if is_conflict else self._failed(reply, answer)
@@ -267,10 +284,6 @@ class Sender:
         raise HubUnreachable(f"the hub has more than {MAX_PAGES} pages of marks")
 
 
-def _json(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
-
-
 def lines_of(entry: Entry, known: set[str]) -> list[bytes]:
     """Return an entry as lines; the shape of a run comes before its first use.
 
@@ -291,7 +304,8 @@ def lines_of(entry: Entry, known: set[str]) -> list[bytes]:
             known.add(shape.shape)
             lines.append(shape.model_dump_json().encode())
         data |= {"shape": shape.shape, "values": [sample.value for sample in samples]}
-    text = _json({**data, "kind": entry.kind, "seq": entry.seq})
+    fields = {**data, "kind": entry.kind, "seq": entry.seq}
+    text = json.dumps(fields, separators=(",", ":")).encode()
     if len(text) > MAX_LINE_BYTES:
         log.warning("result too large for the hub", kind=entry.kind, bytes=len(text))
         text = _skip(entry)
@@ -300,3 +314,137 @@ def lines_of(entry: Entry, known: set[str]) -> list[bytes]:
 
 def _skip(entry: Entry) -> bytes:
     return Skip(seq=entry.seq).model_dump_json().encode()
+
+
+# --- HTTP connection to the hub, and the thread that sends.
+
+TIMEOUT_SECONDS: Final = 30.0
+"""Maximum time of each wait for the hub."""
+ANSWER_SECONDS: Final = 60.0
+ANSWER_BYTES: Final = 1024 * 1024
+LEAST_WAIT: Final = 0.2
+"""Minimum seconds between two requests, whatever the hub allows."""
+RETRY_SECONDS: Final = 60.0
+END_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """Address of a hub and how to identify to it.
+
+    Attributes:
+        token_file: with the token of this site, readable only by its owner.
+        ca_file: authority of the hub's certificate; None: those of the system.
+        site: name of this site.
+    """
+
+    url: str
+    token_file: Path
+    ca_file: Path | None = None
+    site: str = ""
+
+    def send(self, method: str, path: str, body: bytes) -> Reply:
+        """Send a request; raises HubUnreachable."""
+        try:
+            with closing(bounded(self._connect(), ANSWER_SECONDS)) as connection:
+                return self._exchange(connection, method, path, body)
+        except (OSError, http.client.HTTPException, ConfigError, ValueError) as error:
+            reason = _reason(error)
+            raise HubUnreachable(
+                f"hub {self.url}: {reason or type(error).__name__}"[:300],
+                cause="the hub or the network is down, or token_file or ca_file is wrong",
+                next_step="check the hub; pvebench retries",
+            ) from error
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=TIMEOUT_SECONDS, context=client_tls(self.ca_file)
+        )
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes
+    ) -> Reply:
+        headers = {
+            "authorization": f"Bearer {read_secret(self.token_file)}",
+            "content-type": "application/json",
+            "user-agent": PROTOCOL,
+        }
+        place = urlsplit(self.url).path.rstrip("/")
+        connection.request(method, f"{place}/fleet/1/{path}", body or None, headers)
+        response = connection.getresponse()
+        content = read_body(response, most=ANSWER_BYTES, seconds=ANSWER_SECONDS)
+        later = response.headers.get("retry-after", "")
+        return Reply(response.status, content, whole_number(later) or 0.0)
+
+
+def _reason(error: Exception) -> str:
+    """Return what happened and, of a file, the next step: only this text reaches the state."""
+    if not isinstance(error, PvebenchError):
+        return str(error)
+    return f"{error.happened}; {error.next_step}" if error.next_step else error.happened
+
+
+def service(settings: Settings, store: Store) -> AbstractContextManager[object]:
+    """Return the context in which an instance sends its results. Raises StoreError.
+
+    A site that has left its fleet has no log any more.
+    """
+    if settings.fleet is None:
+        FleetLog(store.engine).end()
+        return nullcontext()
+    address = HubAddress(**dict(settings.fleet), site=settings.site or "")
+    return sending(address, store)
+
+
+@contextmanager
+def sending(
+    hub: HubAddress, store: Store, now: Callable[[], float] = time.time
+) -> Iterator[Sender]:
+    """Send the log to the hub in a thread of its own, within the context.
+
+    Raises:
+        StoreError: the log cannot be started.
+    """
+    fleet = FleetLog(store.engine)
+    fleet.begin()
+    sender = Sender(fleet, hub.send, secrets.token_hex(8), now, site=hub.site)
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_send_all, args=(sender, fleet, store.faults, stopped), name="fleet", daemon=True
+    )
+    thread.start()
+    try:
+        yield sender
+    finally:
+        stopped.set()
+        # An interrupted request loses nothing: the next process asks for the hub's cursor.
+        thread.join(END_SECONDS)
+
+
+def _send_all(
+    sender: Sender, fleet: FleetLog, faults: dict[str, str], stopped: threading.Event
+) -> None:
+    noted: tuple[str, float | None] = "", None
+    wait = 0.0
+    while not stopped.wait(max(LEAST_WAIT, wait)):
+        try:
+            wait = sender.step()
+            faults["fleet"] = "" if sender.state in SOUND else f"hub: {sender.state}"
+            if (state := (sender.state, sender.contact)) != noted:
+                fleet.note(state=sender.state, process=sender.process, contact=sender.contact)
+                if state[0] != noted[0]:
+                    log.info("fleet", state=sender.state)
+                noted = state
+        except StoreError as error:
+            faults["fleet"] = error.reason
+            log.warning("sending results to the hub failed", reason=error.reason)
+            wait = RETRY_SECONDS
+        except Exception as error:
+            faults["fleet"] = f"internal error: {type(error).__name__}"
+            # An internal error must not end the sending for good, nor affect measuring.
+            log.exception("sending results to the hub failed")
+            wait = RETRY_SECONDS

@@ -31,8 +31,8 @@ from pvebench.model.workload import Case
 from pvebench.store.store import Store
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
-from pvebench_fleet import connection, push
-from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet import push
+from pvebench_fleet.push import HubAddress, sending
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages
 from pvebench_fleet.hub.fleet_view import upgrades
@@ -82,7 +82,7 @@ def story(number: int, days: float) -> Story:
 def send(url: str, folders: Sequence[Path]) -> None:
     """Send the results of folders until SIGTERM."""
     # A simulated site has no other work, and asks often enough to be noticed as a clone.
-    connection.LEAST_WAIT = 0.01  # type: ignore[misc] # a constant of real sites
+    push.LEAST_WAIT = 0.01  # type: ignore[misc] # a constant of real sites
     push.IDLE_SECONDS = 2.0  # type: ignore[attr-defined] # likewise
     with ExitStack() as stack:
         for folder in folders:

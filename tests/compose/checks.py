@@ -13,8 +13,8 @@ from typing import Any, Final
 from project import Project, health, labelled, wait_for
 
 from pvebench.store.store import Store
-from pvebench_fleet.connection import HubAddress, sending
 from pvebench_fleet.fleet_log import FleetLog
+from pvebench_fleet.push import HubAddress, sending
 from pvebench_lab.simulated.demo_year import YEAR
 from testing.demo_year import assignments
 from testing.hub_sites import filled_store

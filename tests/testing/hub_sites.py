@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pvebench.scheduler.plan import Assignment
 from pvebench.store.store import Store
-from pvebench_fleet.connection import new_process
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.store.database import HubDatabase
@@ -28,7 +28,7 @@ def send(store: Store, database: HubDatabase, name: str) -> None:
     sender = Sender(
         FleetLog(store.engine),
         lambda method, path, body: Reply(*door.answer(name, method, path, body)),
-        new_process(),
+        secrets.token_hex(8),
         time.time,
     )
     for _ in range(STEPS):

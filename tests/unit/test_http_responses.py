@@ -30,8 +30,8 @@ from pvebench.notify.delivery import send
 from pvebench.provision import grafana
 from pvebench.provision.grafana import Grafana
 from pvebench_fleet import HubUnreachable
-from pvebench_fleet import connection as fleet
-from pvebench_fleet.connection import HubAddress
+from pvebench_fleet import push as fleet
+from pvebench_fleet.push import HubAddress
 from pvebench_fleet.wire import Answer, read_message
 from testing.certificates import make_certificate
 from testing.prometheus import free_port

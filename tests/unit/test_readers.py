@@ -97,7 +97,7 @@ PLACES: Final = {
         pvebench_lab/cli/judge.py:read_history config/document.py:read_document cli/packs.py:packs
         web/tls_and_users.py:_context cli/proxmox.py:_holds_another cli/upgrade.py:_text
         pvebench_lab/references/library.py:read_file
-        pvebench_fleet/connection.py:HubAddress._exchange
+        pvebench_fleet/push.py:HubAddress._exchange
         pvebench_fleet/run_files.py:RunsFile._read_lines
         files.py:read_secret http_responses.py:read_body
         drivers/linux/host_tools.py:_content drivers/linux/host_tools.py:_launch

@@ -28,9 +28,8 @@ from pvebench.store.outbox import Message
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench_fleet import HubUnreachable
-from pvebench_fleet.connection import _send_all
 from pvebench_fleet.fleet_log import FleetLog
-from pvebench_fleet.push import Reply, Sender
+from pvebench_fleet.push import Reply, Sender, _send_all
 from pvebench_lab.cli.demo import SHOWN
 from testing.packs import SMALL, write_pack
 from testing.simulated_site import app_of, served

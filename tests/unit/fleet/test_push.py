@@ -19,11 +19,10 @@ from pvebench.config import load_settings
 from pvebench.errors import ConfigError
 from pvebench.model.run import Outcome
 from pvebench.store.writing import ReplacedRun
-from pvebench_fleet import HubUnreachable, connection
-from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet import HubUnreachable, push
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.rules import read_push
-from pvebench_fleet.push import HEAD_BYTES, LONGEST_WAIT, Reply, Sender
+from pvebench_fleet.push import HEAD_BYTES, LONGEST_WAIT, HubAddress, Reply, Sender, sending
 from pvebench_fleet.wire import Limits, read_line, unpack
 from testing.simulated_fleet import ModelLog
 from testing.stored_runs import run
@@ -211,7 +210,7 @@ def test_an_open_token_file_is_not_sent(tmp_path: Path) -> None:
 def test_a_run_is_stored_while_the_hub_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr(push, "LEAST_WAIT", 0.0)
     asked, answered = threading.Event(), threading.Event()
 
     def hang(_: BaseHTTPRequestHandler) -> None:
@@ -222,7 +221,7 @@ def test_a_run_is_stored_while_the_hub_does_not_answer(
     store.begin_cycle("c", node="lab", pack="quick", tier="wall", planned=1)
     with server(hang) as url:
         hub = HubAddress(url=url, token_file=token(tmp_path))
-        monkeypatch.setattr(connection, "END_SECONDS", 0.0)
+        monkeypatch.setattr(push, "END_SECONDS", 0.0)
         with sending(hub, store):
             assert asked.wait(20)
             number = store.add_run(run(0)).number

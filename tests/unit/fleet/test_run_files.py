@@ -158,7 +158,7 @@ def _set(**fields: Any) -> Callable[[dict[str, Any]], None]:
     [
         ("runs", _set(format="pvebench-runs/2"), "1:18", "pvebench-runs/1"),
         ("runs", _set(kind="run"), "1:1", "Field required"),
-        ("environment", _set(facts={"kernel": 6}), "2:80", "valid string"),
+        ("environment", _set(facts={"kernel": 6}), "2:92", "valid string"),
         ("environment", _set(node="vienna"), "7:1", "case and environment are of different nodes"),
         ("cycle", _set(started=-1), "3:", "greater than or equal to 0"),
         ("definition", _set(definition={}), "4:", "Field required"),

@@ -17,12 +17,12 @@ from pvebench.model.run import Outcome
 from pvebench.store.writing import ReplacedRun
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
-from pvebench_fleet import connection
-from pvebench_fleet.connection import HubAddress, sending
+from pvebench_fleet import push
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import make_app
 from pvebench_fleet.hub.rules import Door
 from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
+from pvebench_fleet.push import HubAddress, sending
 from pvebench_fleet.wire import Limits
 from testing.hub_requests import HELLO, TOKENS, ask
 from testing.prometheus import free_port
@@ -50,7 +50,7 @@ def hub_url(hub: HubDatabase, door: HubDatabase) -> Iterator[str]:
 def test_results_of_two_sites_with_the_same_node_arrive_once_and_corrected(
     hub_url: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr(push, "LEAST_WAIT", 0.0)
     monkeypatch.setattr("pvebench_fleet.push.POLL_SECONDS", 0.05)
     for name, token in TOKENS.items():
         folder = tmp_path / name
@@ -89,7 +89,7 @@ def test_the_token_of_another_site_stores_nothing_and_is_named(
     hub_url: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the results of a site would be those of another, and the hub would hold that one."""
-    monkeypatch.setattr(connection, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr(push, "LEAST_WAIT", 0.0)
     secret = tmp_path / "token"
     secret.write_text(TOKENS["graz"])
     secret.chmod(0o600)
