@@ -32,13 +32,14 @@ from pvebench.store.store import Store
 from pvebench.web.server import WebServer
 from pvebench.web.server import listen as open_socket
 from pvebench_fleet import push
-from pvebench_fleet.push import HubAddress, sending
 from pvebench_fleet.fleet_log import FleetLog
 from pvebench_fleet.hub.app import FleetPages, Readers, make_app, make_pages
 from pvebench_fleet.hub.fleet_view import upgrades
 from pvebench_fleet.hub.rules import Door
-from pvebench_fleet.hub.store.schema import migrate
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.overview import read_fleet_view, read_overview
+from pvebench_fleet.hub.store.schema import migrate
+from pvebench_fleet.push import HubAddress, sending
 from pvebench_fleet.wire import Limits
 from pvebench_lab.simulated.demo_year import YEAR, Effect, Story, Upgrade
 from testing.demo_year import assignments
@@ -219,7 +220,7 @@ def _play(where: Path, url: str, days: float, *, stay: bool) -> int:
             print(f"{runs} runs sent; two processes judge …", flush=True)
             judges = [_judge(url) for _ in range(2)]
             try:
-                until(lambda: not any(one.unjudged for one in reader.overview().nodes), "judging")
+                until(lambda: _all_judged(reader), "judging")
             finally:
                 for judge in judges:
                     ended(judge)
@@ -249,12 +250,16 @@ def _judge(url: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def _all_judged(reader: HubDatabase) -> bool:
+    return not any(node.unjudged for node in reader.read(read_overview).nodes)
+
+
 def _report(hub: HubDatabase, reader: HubDatabase, runs: int) -> int:
     with hub.connection() as opened:
         (found,) = opened.execute("SELECT count(*) AS n, count(DISTINCT uid) AS uids FROM run")
     stored = found["n"] == runs
     print(f"hub: {found['n']} runs, {runs} expected")
-    sentences = [one.text for one in upgrades(reader.fleet_view())]
+    sentences = [one.text for one in upgrades(reader.read(read_fleet_view))]
     for text in sentences:
         print(text)
     expected = f"at {SLOWER} of {UPGRADED} sites since kernel {KERNEL}"

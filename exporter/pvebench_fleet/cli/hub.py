@@ -6,11 +6,11 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,7 +29,6 @@ from pvebench.web.tls_and_users import exposure
 if TYPE_CHECKING:
     from pvebench_fleet.hub.store.database import HubDatabase
 
-F = TypeVar("F", bound=Callable[..., Any])
 DOOR: Final = "pvebench_door"
 """Role with the rights of `serve`; `migrate` creates it."""
 JUDGE: Final = "pvebench_judge"
@@ -252,8 +251,10 @@ def doctor(context: click.Context, url: str) -> None:
     """Check the hub: PostgreSQL, sites, judging. Exits with code 1 on a critical finding."""
     with _opened(url) as database:
         from pvebench_fleet.hub.fleet_view import findings  # noqa: PLC0415 # only with the extra
+        from pvebench_fleet.hub.store.overview import read_overview  # noqa: PLC0415 # likewise
 
-        found = [*findings(database.overview(), database.settings(), time.time())]
+        overview, settings = database.read(read_overview), database.settings()
+        found = [*findings(overview, settings, time.time())]
     for level, text in found:
         click.echo(f"{level:8} {one_line(text)}")  # nodes have names of sites' choice
     context.exit(int(any(level == "critical" for level, _ in found)))

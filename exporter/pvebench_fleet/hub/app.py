@@ -36,7 +36,16 @@ from pvebench_fleet.across_sites import FleetEffect
 from pvebench_fleet.hub.fleet_view import SKEW_SECONDS, Compared, compared
 from pvebench_fleet.hub.rules import Door, SiteBusy
 from pvebench_fleet.hub.store.database import CONNECTIONS, HubDatabase
-from pvebench_fleet.hub.store.overview import CaseLine, NodeLine, Overview, SiteLine, SiteView
+from pvebench_fleet.hub.store.overview import (
+    CaseLine,
+    NodeLine,
+    Overview,
+    SiteLine,
+    SiteView,
+    read_fleet_view,
+    read_overview,
+    read_site_view,
+)
 from pvebench_fleet.hub.store.site_transaction import SiteUnknown
 
 RETRY_SECONDS: Final = 5
@@ -168,23 +177,23 @@ class FleetPages:
 
     def page(self) -> str:
         """Return the page."""
-        overview = self._database.overview(self._role)
+        overview = self._database.read(read_overview, self._role)
         return page_text(overview, self._comparison(), name=self._name, now=time.time())
 
     def site(self, name: str) -> str:
         """Return the page of a site; empty: it does not exist, or the role does not see it."""
-        view = self._database.site_view(name, self._role)
+        view = self._database.read(partial(read_site_view, name), self._role)
         return "" if view is None else site_page_text(view, now=time.time())
 
     def metrics(self) -> str:
         """Return the metrics."""
-        return metrics_text(self._database.overview(self._role), self._comparison())
+        return metrics_text(self._database.read(read_overview, self._role), self._comparison())
 
     def _comparison(self) -> Compared:
         with self._lock:  # a comparison takes seconds: one at a time
             now = time.monotonic()
             if self._compared is None or now - self._compared[0] > REFRESH_SECONDS:
-                view = self._database.fleet_view(self._role)
+                view = self._database.read(read_fleet_view, self._role)
                 self._compared = now, compared(view, self._issues)
             return self._compared[1]
 
@@ -387,32 +396,27 @@ def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
 _SITE, _NODE = ("site",), ("site", "node")
 _INFO: Final = _gauge("site_info", ("site", "state"), "State of a site, always 1.")
 _OPEN: Final = _gauge("site_open_changes", ("site", "severity"), "Open regressions by severity.")
-_OF_SITE: Final[Mapping[Metric, Callable[[SiteLine], float]]] = {
-    _gauge(
-        "site_contact_timestamp_seconds", _SITE, "Unix time of the last request; 0: never."
-    ): lambda site: site.contact or 0.0,
-    _gauge(
-        "site_newest_run_timestamp_seconds", _SITE, "Unix time of the newest run; 0: none."
-    ): lambda site: site.newest_run or 0.0,
-    _gauge(
-        "site_skew_seconds", _SITE, "Difference of the site's clock to the hub's."
-    ): lambda site: site.skew or 0.0,
-    _gauge(
-        "site_runs_received", _SITE, "Runs and corrections that the hub received."
-    ): lambda site: site.runs,
-    _gauge("site_refused_lines", _SITE, "Lines that the hub could not store."): lambda site: (
-        site.refused
+_of_site = partial(_gauge, labels=_SITE)
+_OF_SITE: Final[Mapping[str, Metric]] = {
+    "contact": _of_site(
+        "site_contact_timestamp_seconds", text="Unix time of the last request; 0: never."
     ),
+    "newest_run": _of_site(
+        "site_newest_run_timestamp_seconds", text="Unix time of the newest run; 0: none."
+    ),
+    "skew": _of_site("site_skew_seconds", text="Difference of the site's clock to the hub's."),
+    "runs": _of_site("site_runs_received", text="Runs and corrections that the hub received."),
+    "refused": _of_site("site_refused_lines", text="Lines that the hub could not store."),
 }
+"""Attribute of a site -> its metric."""
 _UNJUDGED: Final = _gauge("node_unjudged_runs", _NODE, "Runs that arrived since the last judging.")
 _JUDGED: Final = _gauge(
     "node_judged_timestamp_seconds", _NODE, "Unix time of the last judging; 0: never."
 )
 _BLAMED: Final = _gauge("blamed_upgrades", (), "Upgrades that made several sites slower.")
 _FAILED: Final = _gauge("sites_not_compared", (), "Sites whose data failed in the comparison.")
-METRICS: Final = {
-    metric.name for metric in (_INFO, _OPEN, *_OF_SITE, _UNJUDGED, _JUDGED, _BLAMED, _FAILED)
-}
+_ALL: Final = (_INFO, _OPEN, *_OF_SITE.values(), _UNJUDGED, _JUDGED, _BLAMED, _FAILED)
+METRICS: Final = {metric.name for metric in _ALL}
 
 
 def metrics_text(overview: Overview, compared: Compared) -> str:
@@ -421,8 +425,8 @@ def metrics_text(overview: Overview, compared: Compared) -> str:
     for site in overview.sites:
         labels = {"site": site.name}
         families.add(_INFO, {**labels, "state": site.state}, 1)
-        for metric, value in _OF_SITE.items():
-            families.add(metric, labels, value(site))
+        for attribute, metric in _OF_SITE.items():
+            families.add(metric, labels, getattr(site, attribute) or 0.0)
         families.add(_OPEN, {**labels, "severity": "critical"}, site.critical)
         families.add(_OPEN, {**labels, "severity": "warning"}, site.warnings)
     for node in overview.nodes:

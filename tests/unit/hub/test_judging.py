@@ -32,6 +32,7 @@ from pvebench_fleet.hub import judging
 from pvebench_fleet.hub.judging import INTERVAL_SECONDS, UPGRADE_SECONDS, judge_next
 from pvebench_fleet.hub.store.database import HubDatabase
 from pvebench_fleet.hub.store.node_transaction import NodeTransaction
+from pvebench_fleet.hub.store.overview import read_fleet_view, read_overview
 from pvebench_fleet.node_effects import node_effects
 from testing.demo_year import assignments, last_days
 from testing.hub_sites import filled_store, send
@@ -258,7 +259,7 @@ def test_effects_and_present_versions_of_all_sites_reach_the_comparison(
     send(year, door, "vienna")
     assert judge_next(judge, ())
     overview = HubDatabase(login, role="pvebench_overview")
-    view, lines = overview.fleet_view(), overview.overview()
+    view, lines = overview.read(read_fleet_view), overview.read(read_overview)
     overview.close()
     ((effects,),) = view.effects.values()
     own = VerdictService(LiveResults(year), ()).judge().reports[0]

@@ -24,6 +24,7 @@ from pvebench.web.server import listen as open_socket
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.app import FleetPages, Readers, make_pages
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.overview import read_overview
 from testing.prometheus import free_port
 
 HEADER = "X-Remote-User"
@@ -99,7 +100,7 @@ def test_a_user_of_a_proxy_sees_the_sites_of_the_role_alone(login: str, role: st
         assert ask("/sites/linz", X_Remote_User="anna")[0] == 404
         assert ask("/-/healthy")[0] == 200
     # A role holds for its transaction alone.
-    assert [one.name for one in reader.overview().sites] == ["graz", "linz"]
+    assert [one.name for one in reader.read(read_overview).sites] == ["graz", "linz"]
     reader.close()
 
 

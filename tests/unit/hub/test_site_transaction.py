@@ -14,6 +14,7 @@ from pvebench.model.run import Sample, Unit
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.rules import SiteRow
 from pvebench_fleet.hub.store.database import HubDatabase
+from pvebench_fleet.hub.store.overview import read_overview
 from pvebench_fleet.hub.store.site_transaction import SiteTransaction, SiteUnknown
 from pvebench_fleet.wire import shape_of
 from testing.hub_requests import PROCESS, SHAPE, TOKEN, Sending, line, rows
@@ -186,7 +187,7 @@ def test_only_a_refused_role_is_blamed_on_the_role(hub: HubDatabase, login: str)
     for unknown in (HubDatabase(login, role="unknown"), hub):
         role = "" if unknown is not hub else "unknown"
         with pytest.raises(HubDatabaseError, match="refused the role") as refused:
-            unknown.overview(role)
+            unknown.read(read_overview, role)
         assert isinstance(refused.value.__cause__, psycopg.errors.InvalidParameterValue)
 
 

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
@@ -18,16 +18,10 @@ from pvebench.model.units import DAY
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
 from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
-from pvebench_fleet.hub.store.overview import (
-    FleetView,
-    Overview,
-    SiteView,
-    read_fleet_view,
-    read_overview,
-    read_site_view,
-)
 from pvebench_fleet.hub.store.schema import HEAD, OF_SITE, revision_of
 from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
+
+T = TypeVar("T")
 
 CONNECTIONS: Final = 4
 """Maximum connections of the door, and so of requests that work at once."""
@@ -191,20 +185,10 @@ class HubDatabase:
 
     # --- Reading.
 
-    def overview(self, role: str = "") -> Overview:
-        """Return the sites that a role sees, their nodes and the worst cases."""
+    def read(self, function: Callable[[Connection], T], role: str = "") -> T:
+        """Return what a function of `overview` reads, of the sites that a role sees."""
         with self.connection(role) as connection:
-            return read_overview(connection)
-
-    def site_view(self, name: str, role: str = "") -> SiteView | None:
-        """Return one of these sites with its changes and cases; None: there is none."""
-        with self.connection(role) as connection:
-            return read_site_view(connection, name)
-
-    def fleet_view(self, role: str = "") -> FleetView:
-        """Return the effects of upgrades at these sites, and their present versions."""
-        with self.connection(role) as connection:
-            return read_fleet_view(connection)
+            return function(connection)
 
     # --- Upkeep, by the owner.
 

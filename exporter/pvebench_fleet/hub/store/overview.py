@@ -172,7 +172,7 @@ def read_overview(connection: Connection) -> Overview:
     )
 
 
-def read_site_view(connection: Connection, name: str) -> SiteView | None:
+def read_site_view(name: str, connection: Connection) -> SiteView | None:
     """Return a site with its open changes and newest runs; None: the role sees no such site."""
     sites = [SiteLine(**row) for row in connection.execute(_SITES.encode())]
     site = next((one for one in sites if one.name == name), None)
