@@ -89,41 +89,35 @@ def contradictions(figures: Figures) -> list[Implausibility]:
     return [*_rate(figures), *_size(figures), *_latency(figures)]
 
 
-def _rate(figures: Figures) -> list[Implausibility]:
+def _rate(figures: Figures) -> Iterator[Implausibility]:
     if figures.iops is None or figures.bandwidth is None or not figures.block_bytes:
-        return []
+        return
     product = figures.iops * figures.block_bytes
     # A whole unit of the last digit, not half of one: many tools truncate instead of rounding.
     slack = RATE_TOLERANCE * figures.bandwidth
     slack += figures.iops_step * figures.block_bytes + figures.bandwidth_step
     if figures.seconds:
         slack += figures.in_flight * figures.block_bytes / figures.seconds
-    if abs(product - figures.bandwidth) <= slack:
-        return []
-    return [
-        Implausibility(
+    if abs(product - figures.bandwidth) > slack:
+        yield Implausibility(
             PlausibilityCheck.RATE,
             f"{figures.direction}: {figures.iops:.10g} IOPS x {figures.block_bytes} bytes = "
             f"{product:.10g} bytes/s, not {figures.bandwidth:.10g}",
         )
-    ]
 
 
-def _size(figures: Figures) -> list[Implausibility]:
+def _size(figures: Figures) -> Iterator[Implausibility]:
     if not figures.size or not figures.seconds or figures.bandwidth is None:
-        return []
+        return
     product = figures.bandwidth * figures.seconds
     slack = SIZE_TOLERANCE * figures.size + figures.bandwidth_step * figures.seconds
     slack += figures.seconds_step * figures.bandwidth
-    if abs(product - figures.size) <= slack:
-        return []
-    return [
-        Implausibility(
+    if abs(product - figures.size) > slack:
+        yield Implausibility(
             PlausibilityCheck.SIZE,
             f"{figures.direction}: {figures.bandwidth:.10g} bytes/s x {figures.seconds:.10g} s = "
             f"{product:.10g} bytes, not {figures.size:.10g}",
         )
-    ]
 
 
 def _latency(figures: Figures) -> list[Implausibility]:

@@ -143,88 +143,78 @@ def _single_scsi(disk: Disk) -> bool:
     return disk.bus is Bus.SCSI and disk.scsihw is ScsiHw.SINGLE
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Condition and reason that exclude a combination. `forbids` is pure."""
-
-    reason: str
-    forbids: Callable[[Disk, StorageKind], bool]
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[tuple[str, Callable[[Disk, StorageKind], bool]], ...] = (
+    (
         "aio=native needs O_DIRECT, which this cache mode does not use",
         lambda disk, _: disk.aio is Aio.NATIVE and not disk.cache.direct,
     ),
-    Rule(
+    (
         "scsihw applies to bus scsi only",
         lambda disk, _: disk.bus is not Bus.SCSI and disk.scsihw is not ScsiHw.SINGLE,
     ),
-    Rule(
+    (
         "an I/O thread works only on virtio, and on scsi with virtio-scsi-single",
         lambda disk, _: disk.iothread and not BUSES[disk.bus].iothread and not _single_scsi(disk),
     ),
-    Rule(
+    (
         "queues work only on scsi with virtio-scsi-single",
         lambda disk, _: bool(disk.queues) and not _single_scsi(disk),
     ),
-    Rule(
-        "a virtio disk has no ssd flag", lambda disk, _: disk.ssd and not BUSES[disk.bus].rotation
-    ),
-    Rule(
+    ("a virtio disk has no ssd flag", lambda disk, _: disk.ssd and not BUSES[disk.bus].rotation),
+    (
         "this storage cannot hold this format",
         lambda disk, storage: disk.format not in storage.formats,
     ),
-    Rule(
+    (
         "cluster_size, extended_l2 and backing are options of qcow2",
         lambda disk, _: (
             bool(disk.cluster_size or disk.extended_l2 or disk.backing)
             and disk.format is not Format.QCOW2
         ),
     ),
-    Rule(
+    (
         "extended_l2 needs clusters of 16k or more",
         lambda disk, _: disk.extended_l2 and 0 < disk.cluster_size < 16384,
     ),
-    Rule("vmdk cannot discard", lambda disk, _: disk.discard and disk.format is Format.VMDK),
-    Rule(
+    ("vmdk cannot discard", lambda disk, _: disk.discard and disk.format is Format.VMDK),
+    (
         "vmdk has no preallocation",
         lambda disk, _: (
             disk.format is Format.VMDK and disk.preallocation is not Preallocation.METADATA
         ),
     ),
-    Rule(
+    (
         "raw has no metadata: its default is the same as off",
         lambda disk, _: disk.format is Format.RAW and disk.preallocation is Preallocation.OFF,
     ),
-    Rule(
+    (
         "volumes on this storage are not files: no preallocation and no backing file",
         lambda disk, storage: (
             not storage.files and (disk.backing or disk.preallocation is not Preallocation.METADATA)
         ),
     ),
-    Rule(
+    (
         "Proxmox's API creates qcow2 volumes with its own options only",
         lambda disk, storage: (
             bool(disk.cluster_size or disk.extended_l2 or disk.overlay_cluster)
             and not storage.qcow2_options
         ),
     ),
-    Rule(
+    (
         "a linked clone is never preallocated",
         lambda disk, _: disk.backing and disk.preallocation is not Preallocation.METADATA,
     ),
-    Rule(
+    (
         "chain_kind and overlay_cluster apply to volumes with snapshots: chain 1 or more",
         lambda disk, _: (
             not disk.chain and bool(disk.overlay_cluster or disk.chain_kind is not ChainKind.VOLUME)
         ),
     ),
-    Rule(
+    (
         "overlay_cluster applies to chain_kind volume",
         lambda disk, _: bool(disk.overlay_cluster) and disk.chain_kind is not ChainKind.VOLUME,
     ),
-    Rule(
+    (
         "snapshots in the volume or as overlays need qcow2",
         lambda disk, _: (
             bool(disk.chain)
@@ -232,33 +222,34 @@ RULES: tuple[Rule, ...] = (
             and disk.format is not Format.QCOW2
         ),
     ),
-    Rule(
+    (
         "pvebench creates no snapshots of a linked clone",
         lambda disk, _: bool(disk.chain) and disk.backing,
     ),
-    Rule(
+    (
         "aio applies to local files and devices; QEMU accesses this storage over the network",
         lambda disk, storage: storage.network and disk.aio is not Aio.IO_URING,
     ),
-    Rule(
+    (
         "drive_cache, read_ahead and scheduler need a device that only pvebench uses: a storage "
         "of kind loop or block",
         lambda disk, storage: bool(disk.differences(DEVICE_OPTIONS)) and not storage.own_device,
     ),
-    Rule(
+    (
         "thin_chunk needs a storage of kind lvmthin; volblocksize, recordsize, sync, primarycache "
         "and compression need one of kind zfs",
         lambda disk, storage: not {*dict(disk.differences(POOL_OPTIONS))} <= storage.pool_options,
     ),
-    Rule(
+    (
         "volblocksize applies to a zvol, recordsize to a file",
         lambda disk, _: disk.volblocksize is not None and disk.recordsize is not None,
     ),
-    Rule(
+    (
         "a loop device has no drive with a cache",
         lambda disk, storage: disk.drive_cache is not None and storage.name == "loop",
     ),
 )
+"""Reason to exclude a combination, and its condition."""
 
 
 MIN_BYTES: dict[Filesystem, int] = {
@@ -320,8 +311,8 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     # A quarter stays free for the filesystem's own data; btrfs needs the most.
     if layout.on_filesystem and layout.file_bytes > scenario.volume_bytes * 3 // 4:
         return "the test file is larger than three quarters of the volume"
-    rules = (rule.reason for rule in RULES if rule.forbids(scenario.disk, storage))
-    return next(rules, None) or _why_no_chain(scenario, storage)
+    reasons = (reason for reason, forbids in RULES if forbids(scenario.disk, storage))
+    return next(reasons, None) or _why_no_chain(scenario, storage)
 
 
 def _why_not_system(scenario: Scenario, storage: StorageKind) -> str | None:
