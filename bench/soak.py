@@ -36,7 +36,7 @@ from pvebench.drivers.clocks import SimulatedClock
 from pvebench.errors import Interrupted
 from pvebench.log import log
 from pvebench.service.housekeeping import Configuration
-from pvebench.service.instance import Request, measure
+from pvebench.service.instance import measure
 from pvebench.service.startup import assignments
 from pvebench_lab.simulated import simulated_hypervisor
 
@@ -119,7 +119,7 @@ def serve(config: Path) -> None:
     log.configure(logging.WARNING)
     with mock.patch.object(simulated_hypervisor, "ENGINE", Compressed()):
         try:
-            measure(Request(load=load, config=config, cycles=None, web=True), Quiet())
+            measure(load(), Quiet(), load=load, config=config, cycles=None, web=True)
         except Interrupted as end:
             sys.exit(end.exit_code)
 

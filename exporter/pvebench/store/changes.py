@@ -9,17 +9,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    RowMapping,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Engine, RowMapping, delete, func, insert, select
 
 from pvebench.model.definition import Definition
 from pvebench.model.units import format_size, whole_number
@@ -154,17 +144,6 @@ class Changes:
                 connection.execute(delete(changes).where(changes.c.id.in_(part)))
 
 
-def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> None:
-    """Store the notification state of changes, within a transaction."""
-    rows = [
-        {"one": change.id, "what": change.notified, "at": change.notified_at} for change in notified
-    ]
-    row = update(changes).where(changes.c.id == bindparam("one"))
-    row = row.values(notified=bindparam("what"), notified_at=bindparam("at"))
-    if rows:
-        connection.execute(row, rows)
-
-
 def _change(row: RowMapping) -> KnownChange:
     numbers = {name: float(row[name]) for name in ("since", "notified_at")}
     flags = {name: bool(row[name]) for name in ("worse", "gradual")}
@@ -215,26 +194,6 @@ class DefinitionChange:
 def _text(name: str, value: str) -> str:
     size = whole_number(value) if name in _SIZES else None
     return (value or "unset") if size is None else format_size(size)
-
-
-def current_keys(
-    cases: Mapping[str, CaseRecord], planned: Iterable[tuple[str, Definition]] = ()
-) -> dict[tuple[str, str, str], str]:
-    """Return place (node, scenario, workload) -> key of its current definition.
-
-    That is the one that the current packs plan. Elsewhere it is the one of the last run, of a
-    scaled run only if there is no other.
-    """
-    newest = {
-        record.definition.place: key
-        for key, record in sorted(cases.items(), key=lambda item: _rank(item[1]))
-    }
-    return newest | {definition.place: key for key, definition in planned}
-
-
-def _rank(record: CaseRecord) -> tuple[bool, datetime, int]:
-    last = record.last
-    return last.definition.scale == 1.0, last.finished, last.number
 
 
 def definition_changes(

@@ -21,7 +21,7 @@ from pvebench.model.run import Outcome, Run, Unit
 from pvebench.model.storage_use import WriteCost
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction
-from pvebench.store.changes import DefinitionChange, current_keys, definition_changes
+from pvebench.store.changes import DefinitionChange, definition_changes
 from pvebench.store.records import CaseRecord, Point, StoredRun, Totals
 from pvebench.store.store import Store
 from pvebench.store.writing import moved_bytes
@@ -169,9 +169,14 @@ class View:
         return KnownDurability(self.measured, unflushed_in(self.periods))
 
     def current(self) -> dict[tuple[str, str, str], str]:
-        """Return place -> key of its current definition."""
-        planned = ((key, case.definition) for key, case in self.planned.items())
-        return current_keys(self.cases, planned)
+        """Return place (node, scenario, workload) -> key of its current definition.
+
+        That is the one that the current packs plan. Elsewhere it is the one of the last run, of a
+        scaled run only if there is no other.
+        """
+        ordered = sorted(self.cases.values(), key=lambda record: _rank(record.last))
+        newest = {record.definition.place: record.key for record in ordered}
+        return newest | {case.definition.place: key for key, case in self.planned.items()}
 
     def definition_changes(self) -> tuple[DefinitionChange, ...]:
         """Return the changed definitions of current cases, newest change first."""
@@ -182,6 +187,10 @@ class View:
         if key in self.planned:
             return self.planned[key].definition
         return self.cases[key].definition if key in self.cases else None
+
+
+def _rank(last: StoredRun) -> tuple[bool, datetime, int]:
+    return last.definition.scale == 1.0, last.finished, last.number
 
 
 Listener = Callable[[StoredRun | None], None]

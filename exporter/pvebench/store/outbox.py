@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Engine, func, insert, select, update
+from sqlalchemy import ColumnElement, Engine, bindparam, func, insert, select, update
 
-from pvebench.store.changes import KnownChange, note_notified
+from pvebench.store.changes import KnownChange
 from pvebench.store.engine import reading, writing
-from pvebench.store.tables import messages
+from pvebench.store.tables import changes, messages
 
 QueueState = Literal["queued", "sent", "dropped"]
 
@@ -69,9 +69,16 @@ class Outbox:
 
     def put(self, new: Sequence[Message], notified: Iterable[KnownChange] = ()) -> None:
         """Queue messages, and note the changes they are about; both or none."""
+        states = [
+            {"of": change.id, "what": change.notified, "at": change.notified_at}
+            for change in notified
+        ]
+        row = update(changes).where(changes.c.id == bindparam("of"))
+        row = row.values(notified=bindparam("what"), notified_at=bindparam("at"))
         with writing(self._engine) as connection:
             connection.execute(insert(messages), [asdict(message) for message in new])
-            note_notified(connection, notified)
+            if states:
+                connection.execute(row, states)
 
     def save(self, message: Message) -> None:
         """Store the state of a message; a finished one keeps no text."""

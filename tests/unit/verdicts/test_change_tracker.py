@@ -16,9 +16,9 @@ from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.metrics.exposition import Families, text_of
 from pvebench.metrics.verdict_collectors import MAX_CLOSED, MAX_SHOWN, collect_changes
 from pvebench.sanitize import MAX_LETTERS, one_line
-from pvebench.store.changes import Decision, KnownChange, note_notified
-from pvebench.store.engine import writing
+from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.live_results import LiveResults
+from pvebench.store.outbox import Message
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import listed, sentence
 from pvebench.verdicts.change_tracker import (
@@ -252,8 +252,8 @@ def named(store: Store) -> KnownChange:
     """What is kept of a reported change."""
     ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))
     (one,) = store.changes.all()
-    with writing(store.outbox._engine) as connection:  # as telling it does
-        note_notified(connection, [replace(one, notified="open", notified_at=110 * DAY)])
+    notified = replace(one, notified="open", notified_at=110 * DAY)
+    store.outbox.put([Message(kind="changed", title="", body="")], [notified])
     return store.changes.all()[0]
 
 
