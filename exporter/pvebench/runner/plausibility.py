@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pvebench.model import figures
@@ -46,25 +46,6 @@ MIN_BYTES: Final = 1 << 20
 """Minimum bytes for a check of the share that reached the device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """Facts about a run that its samples do not hold.
-
-    Attributes:
-        host_cpus: number of the host's CPUs; 0: unknown.
-        local: whether QEMU's own I/O is block I/O on this machine, so that its bytes count.
-        filled: whether the volume was written from end to end.
-        host: direction -> I/O per second of the host case with this workload on this storage.
-        simulated: whether counters and latencies are simulated, each without the others.
-    """
-
-    host_cpus: int = 0
-    local: bool = True
-    filled: bool = True
-    host: HostRates = field(default_factory=dict)
-    simulated: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class PlausibilityResult:
     """Derived samples of a run and its failed plausibility checks."""
@@ -79,9 +60,24 @@ class PlausibilityResult:
 
 
 def check_run(
-    case: Case, samples: Iterable[Sample], circumstances: Circumstances
+    case: Case,
+    samples: Iterable[Sample],
+    *,
+    host_cpus: int = 0,
+    local: bool = True,
+    filled: bool = True,
+    host: HostRates | None = None,
+    simulated: bool = False,
 ) -> PlausibilityResult:
-    """Return the derived samples of a run and its failed plausibility checks."""
+    """Return the derived samples of a run and its failed plausibility checks.
+
+    Args:
+        host_cpus: number of the host's CPUs; 0: unknown.
+        local: whether QEMU's own I/O is block I/O on this machine, so that its bytes count.
+        filled: whether the volume was written from end to end.
+        host: direction -> I/O per second of the host case with this workload on this storage.
+        simulated: whether counters and latencies are simulated, each without the others.
+    """
     values = Values(samples)
     if not case.workload.directions:
         return PlausibilityResult((), ())
@@ -89,21 +85,21 @@ def check_run(
     failed: list[Implausibility] = []
     for direction in case.workload.directions:
         failed += contradictions(_figures(case, direction, values))
-        failed += [] if circumstances.simulated else _against_qemu(case, direction, values)
+        failed += [] if simulated else _against_qemu(case, direction, values)
         for shares, failures in (
-            _device_share(case, direction, values, circumstances),
-            _against_host(case, direction, values, circumstances.host),
+            _device_share(case, direction, values, local=local, simulated=simulated),
+            _against_host(case, direction, values, host or {}),
             _against_network(case, direction, values),
         ):
             derived, failed = derived + shares, failed + failures
     shares, failures = _flush_share(case, values)
-    derived, failed = derived + shares, failed + failures + _cpu(case, values, circumstances)
+    derived, failed = derived + shares, failed + failures + _cpu(case, values, host_cpus)
     # Failed operations have no bytes, and fio counts them with the others or not at all.
-    if not (circumstances.simulated or case.workload.parameters.get("fault")):
+    if not (simulated or case.workload.parameters.get("fault")):
         failed += [*_queue(case, values), *_clock(case, values)]
     reads = Direction.READ in case.workload.directions
     failed += _if(
-        reads and not circumstances.filled,
+        reads and not filled,
         PlausibilityCheck.NOT_FILLED,
         "volume not filled; reads of unwritten blocks bypass the storage",
     )
@@ -166,15 +162,13 @@ def _span(case: Case, direction: Direction, values: Values) -> _Span | None:
     return _Span(size, seconds, window, timed, uncertain)
 
 
-def _moved(
-    case: Case, direction: Direction, values: Values, circumstances: Circumstances
-) -> float | None:
+def _moved(case: Case, direction: Direction, values: Values, *, local: bool) -> float | None:
     """Return the bytes that the device moved; None: unknown."""
     disk = case.scenario.disk
     # Without the page cache QEMU's own byte counters are exact. With it only the device's counters
     # show when data moves, together with other users of that device.
     uncached = disk.cache.direct or direction is Direction.READ
-    exact = uncached and disk.in_vm and circumstances.local
+    exact = uncached and disk.in_vm and local
     moved = values.of(figures.HOST_BYTES, part=f"process_{direction}") if exact else None
     if moved is None:
         moved = values.of(figures.HOST_BYTES, part=f"device_{direction}")
@@ -182,14 +176,14 @@ def _moved(
 
 
 def _device_share(
-    case: Case, direction: Direction, values: Values, circumstances: Circumstances
+    case: Case, direction: Direction, values: Values, *, local: bool, simulated: bool
 ) -> tuple[list[Sample], list[Implausibility]]:
     if direction is Direction.TRIM:
         return [], []
-    moved = _moved(case, direction, values, circumstances)
+    moved = _moved(case, direction, values, local=local)
     span = _span(case, direction, values)
     if moved is None or span is None:
-        return [] if circumstances.simulated else _warm(case, direction, None), []
+        return [] if simulated else _warm(case, direction, None), []
     # A timed run's window and the tool's own differ slightly: compare rates, not bytes. In a longer
     # window, as over ssh, all I/O may have happened in the tool's own time.
     share, longer, uncertain = moved / span.size, 1.0, 0.0
@@ -365,16 +359,14 @@ def _synced(case: Case) -> bool:
     return bool(alone and waits)
 
 
-def _cpu(case: Case, values: Values, circumstances: Circumstances) -> list[Implausibility]:
+def _cpu(case: Case, values: Values, host_cpus: int) -> list[Implausibility]:
     guest, machine = values.parts(figures.GUEST_CPU), case.scenario.machine
     # Of a guest with another system, all CPUs are counted.
     failed = cpu_out_of_range(guest, cpus=machine.cpus if machine.foreign else 1)
     total = values.of(figures.HOST_CPU, part="total")
-    if total is not None and circumstances.host_cpus:
+    if total is not None and host_cpus:
         window = values.of(figures.WINDOW) or 1.0
-        failed += cpu_out_of_range(
-            {"of the host": total}, cpus=circumstances.host_cpus, seconds=window
-        )
+        failed += cpu_out_of_range({"of the host": total}, cpus=host_cpus, seconds=window)
     wait = (values.of(figures.GUEST_CPU_WAIT) or 0.0) / machine.cpus
     # On a busy machine every guest is without a CPU for a second at times.
     starved = wait > STARVED and (values.of(figures.WINDOW) or 0.0) >= MIN_SECONDS

@@ -29,7 +29,7 @@ from pvebench.model.figures import (
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Layout, Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
-from pvebench.runner.plausibility import Circumstances, check_run
+from pvebench.runner.plausibility import check_run
 from pvebench.runner.steady import slopes
 from pvebench.store.live_results import HOST_RUN_AGE
 from pvebench.store.records import StoredRun
@@ -105,8 +105,16 @@ class Reparser:
         if not changes and not _compared_otherwise(run, host):
             return ReparsedRun(run=run, outcome=run.outcome, reason=run.reason)
         measured = _of(Source.HOST, run)
+        failed = {sample.part for sample in IMPLAUSIBILITY.of(run.samples)}
+        end = json.loads(evidence.get("host", "{}")).get("end", {})
         plausibility = check_run(
-            case, [*measured, *parsed], self._circumstances(run, evidence, host)
+            case,
+            [*measured, *parsed],
+            host_cpus=int(end.get("host", {}).get("cpus", 0)),
+            local=bool(DEVICE_SHARE.of(run.samples)),
+            filled=PlausibilityCheck.NOT_FILLED not in failed,
+            host=host,
+            simulated=self._store.simulated,
         )
         derived = _of(Source.DERIVED, run)
         changes += _differences(derived, plausibility.samples)
@@ -119,20 +127,6 @@ class Reparser:
             outcome=outcome,
             reason=reason,
             clear=outcome is Outcome.IMPLAUSIBLE and not plausibility.implausibilities,
-        )
-
-    def _circumstances(
-        self, run: StoredRun, evidence: Mapping[str, str], host: Mapping[Direction, float]
-    ) -> Circumstances:
-        """Return the circumstances of a run, as far as they are stored with it."""
-        failed = {sample.part for sample in IMPLAUSIBILITY.of(run.samples)}
-        end = json.loads(evidence.get("host", "{}")).get("end", {})
-        return Circumstances(
-            host_cpus=int(end.get("host", {}).get("cpus", 0)),
-            local=bool(DEVICE_SHARE.of(run.samples)),
-            filled=PlausibilityCheck.NOT_FILLED not in failed,
-            host=host,
-            simulated=self._store.simulated,
         )
 
     def _host_rates(self, case: Case, run: StoredRun) -> Mapping[Direction, float]:

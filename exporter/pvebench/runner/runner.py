@@ -33,13 +33,7 @@ from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.runner.companions import Companions, Team, of_all, with_bins
 from pvebench.runner.measure import Invalid, Measured, check_identity, run_job
 from pvebench.runner.operation_watch import Watch
-from pvebench.runner.plausibility import (
-    Circumstances,
-    HostRates,
-    check_run,
-    in_flight,
-    noise_reason,
-)
+from pvebench.runner.plausibility import HostRates, check_run, in_flight, noise_reason
 from pvebench.runner.prepare import Evidence, Ready, Setup
 from pvebench.runner.steady import settle, slopes
 from pvebench.runner.window import Window, condition_samples, network_samples, window_samples
@@ -363,14 +357,15 @@ class Runner:
         return parsed, measured
 
     def _judge(self, run: Run, ready: Ready, measured: Measured, *, filled: bool) -> None:
-        circumstances = Circumstances(
+        plausibility = check_run(
+            run.case,
+            run.samples,
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,
             filled=filled,
             host=self._host_rates(run.case),
             simulated=self._site.simulated,
         )
-        plausibility = check_run(run.case, run.samples, circumstances)
         run.add(plausibility.samples)
         if plausibility.implausibilities:
             run.demote(Outcome.IMPLAUSIBLE, plausibility.reason)

@@ -11,7 +11,7 @@ from pvebench.model.consistency import Figures, PlausibilityCheck, contradiction
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
-from pvebench.runner.plausibility import Circumstances, PlausibilityResult, check_run, noise_reason
+from pvebench.runner.plausibility import PlausibilityResult, check_run, noise_reason
 from pvebench.workloads.tool import Parsed
 from testing.packs import a_case
 
@@ -112,13 +112,13 @@ def value(judgement: PlausibilityResult, metric: str) -> float | None:
 
 
 def test_reads_from_the_device_have_a_share_of_one() -> None:
-    found = check_run(a_case(), moved(READ, host=4096e3), Circumstances())
+    found = check_run(a_case(), moved(READ, host=4096e3))
     assert value(found, "device_share") == pytest.approx(1.0)
     assert failed_checks(found) == []
 
 
 def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
-    found = check_run(a_case(), moved(READ, host=4096e2), Circumstances())
+    found = check_run(a_case(), moved(READ, host=4096e2))
     assert value(found, "device_share") == pytest.approx(0.1)
     assert failed_checks(found) == [PlausibilityCheck.DEVICE_SHARE]
     assert "only 10% of the bytes reached the device" in found.reason
@@ -127,20 +127,20 @@ def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
 
 def test_a_cache_may_answer_where_a_cache_mode_asks_for_one() -> None:
     case = with_disk(a_case(), cache=Cache.WRITEBACK)
-    assert failed_checks(check_run(case, moved(READ, host=4096e2), Circumstances())) == []
+    assert failed_checks(check_run(case, moved(READ, host=4096e2))) == []
 
 
 def test_a_workload_that_measures_the_cache_is_not_blamed_for_it() -> None:
     case = a_case()
     case = replace(case, workload=replace(case.workload, caveats=(Caveat.CACHE,)))
-    assert failed_checks(check_run(case, moved(READ, host=0), Circumstances())) == []
+    assert failed_checks(check_run(case, moved(READ, host=0))) == []
 
 
 def test_cached_writes_are_counted_at_the_device() -> None:
     case = with_disk(a_case("randwrite"), cache=Cache.WRITEBACK)
     *_, into_the_cache = moved(WRITE, host=4096e3)
     at_device = [into_the_cache, *moved(WRITE, host=2048e3, counter="device")]
-    assert value(check_run(case, at_device, Circumstances()), "device_share") == pytest.approx(0.5)
+    assert value(check_run(case, at_device), "device_share") == pytest.approx(0.5)
 
 
 def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() -> None:
@@ -150,7 +150,7 @@ def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() 
     samples = [s for s in moved(WRITE, host=0) if s.metric not in ("window", "host_bytes")]
     samples.append(Sample("window", None, 2.5, Unit.SECONDS))
     samples.append(Sample("host_bytes", None, 1000 * 4096 * 10.0, Unit.BYTES, "process_write"))
-    found = check_run(untimed, samples, Circumstances())
+    found = check_run(untimed, samples)
     assert value(found, "device_share") == pytest.approx(1.0)
     assert failed_checks(found) == []
 
@@ -161,7 +161,7 @@ def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
     samples = [
         replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
     ]
-    assert failed_checks(check_run(a_case(), samples, Circumstances())) == []
+    assert failed_checks(check_run(a_case(), samples)) == []
 
 
 @pytest.mark.parametrize(
@@ -177,19 +177,19 @@ def test_what_was_counted_in_a_longer_window_may_all_be_of_the_tools_own_time(
     samples = [
         replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
     ]
-    found = check_run(a_case(), samples, Circumstances())
+    found = check_run(a_case(), samples)
     assert value(found, "device_share") == pytest.approx(at_device * 4.0 / 8.5)
     assert failed_checks(found) == doubted
 
 
 def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> None:
     # Nothing is counted for QEMU itself there (drivers.host.shares).
-    found = check_run(a_case(), moved(READ, host=2048e3, counter="device"), Circumstances())
+    found = check_run(a_case(), moved(READ, host=2048e3, counter="device"))
     assert value(found, "device_share") == pytest.approx(0.5)
 
 
 def test_nothing_is_said_of_the_device_behind_a_server() -> None:
-    found = check_run(a_case(), moved(READ, host=0), Circumstances(local=False))
+    found = check_run(a_case(), moved(READ, host=0), local=False)
     assert value(found, "device_share") is None
     assert failed_checks(found) == []
 
@@ -204,7 +204,7 @@ def synced(**flushes: float) -> list[Sample]:
 
 def test_flushes_that_qemu_never_saw_are_implausible() -> None:
     case = a_case("randwrite", fsync=1)
-    found = check_run(case, synced(issued=10_000, seen=1050), Circumstances())
+    found = check_run(case, synced(issued=10_000, seen=1050))
     assert value(found, "flush_share") == pytest.approx(0.1)
     assert failed_checks(found) == [PlausibilityCheck.FLUSH_SHARE]
 
@@ -213,7 +213,7 @@ def test_flushes_that_qemu_never_saw_are_implausible() -> None:
 def test_a_guest_joins_flushes_of_jobs_that_wait_together(seen: int, doubted: bool) -> None:
     """As Linux does: 8 jobs on a disk whose flush takes 10 ms caused 26% of their syncs."""
     case = a_case("randwrite", fsync=1, numjobs=8)
-    found = check_run(case, synced(issued=10_000, seen=seen), Circumstances())
+    found = check_run(case, synced(issued=10_000, seen=seen))
     assert failed_checks(found) == [PlausibilityCheck.FLUSH_SHARE] * doubted
 
 
@@ -224,20 +224,20 @@ def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
         replace(one, value=longer.get(one.metric, one.value))
         for one in synced(issued=10_000, seen=10_000)
     ]
-    found = check_run(case, samples, Circumstances())
+    found = check_run(case, samples)
     assert value(found, "flush_share") == pytest.approx(0.4)
     assert failed_checks(found) == []
 
 
 def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
     case = with_disk(a_case("randwrite", fsync=1), cache=Cache.DIRECTSYNC)
-    found = check_run(case, synced(issued=10_000, seen=0), Circumstances())
+    found = check_run(case, synced(issued=10_000, seen=0))
     assert (value(found, "flush_share"), failed_checks(found)) == (None, [])
 
 
 def test_a_synced_write_faster_than_the_hosts_own_is_implausible() -> None:
-    around = Circumstances(host={WRITE: 500.0})
-    found = check_run(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
+    host = {WRITE: 500.0}
+    found = check_run(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), host=host)
     assert failed_checks(found) == [PlausibilityCheck.BEATS_HOST]
     assert value(found, "guest_to_host") == pytest.approx(2.0)
 
@@ -246,8 +246,8 @@ def test_a_synced_write_faster_than_the_hosts_own_is_implausible() -> None:
 def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
     option: dict[str, Any],
 ) -> None:
-    around = Circumstances(host={WRITE: 500.0})
-    found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    host = {WRITE: 500.0}
+    found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), host=host)
     assert PlausibilityCheck.BEATS_HOST in failed_checks(found)
 
 
@@ -255,45 +255,42 @@ def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
 def test_writes_that_wait_for_nothing_or_for_each_other_may_beat_the_host(
     option: dict[str, Any],
 ) -> None:
-    around = Circumstances(host={WRITE: 500.0})
-    found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    host = {WRITE: 500.0}
+    found = check_run(a_case("randwrite", **option), moved(WRITE, host=4096e3), host=host)
     assert (value(found, "guest_to_host"), failed_checks(found)) == (pytest.approx(2.0), [])
 
 
 def test_deep_queues_may_beat_the_host() -> None:
-    around = Circumstances(host={WRITE: 500.0})
+    host = {WRITE: 500.0}
     case = a_case("randwrite", iodepth=32, fsync=1)
-    assert failed_checks(check_run(case, moved(WRITE, host=4096e3), around)) == []
+    assert failed_checks(check_run(case, moved(WRITE, host=4096e3), host=host)) == []
 
 
 def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
     case = with_disk(a_case(), bus=Bus.HOST)
-    around = Circumstances(host={READ: 500.0})
-    found = check_run(case, moved(READ, host=4096e3, counter="device"), around)
+    host = {READ: 500.0}
+    found = check_run(case, moved(READ, host=4096e3, counter="device"), host=host)
     assert value(found, "guest_to_host") is None
     assert value(found, "device_share") == pytest.approx(1.0)
 
 
 def test_a_guest_that_gets_no_cpu_is_implausible() -> None:
     waiting = [*moved(READ, host=4096e3), Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert failed_checks(check_run(a_case(), waiting, Circumstances())) == [
-        PlausibilityCheck.STARVED
-    ]
+    assert failed_checks(check_run(a_case(), waiting)) == [PlausibilityCheck.STARVED]
 
 
 def test_a_host_busier_than_it_has_cpus_is_implausible() -> None:
     busy = [*moved(READ, host=4096e3), Sample("host_cpu", None, 2.5, Unit.CORES, "total")]
-    assert failed_checks(check_run(a_case(), busy, Circumstances(host_cpus=2))) == [
-        PlausibilityCheck.CPU
-    ]
+    assert failed_checks(check_run(a_case(), busy, host_cpus=2)) == [PlausibilityCheck.CPU]
 
 
 def test_reads_of_what_was_never_written_are_implausible() -> None:
-    around = Circumstances(filled=False)
-    assert failed_checks(check_run(a_case(), moved(READ, host=4096e3), around)) == [
+    assert failed_checks(check_run(a_case(), moved(READ, host=4096e3), filled=False)) == [
         PlausibilityCheck.NOT_FILLED
     ]
-    assert failed_checks(check_run(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
+    assert (
+        failed_checks(check_run(a_case("randwrite"), moved(WRITE, host=4096e3), filled=False)) == []
+    )
 
 
 def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction() -> None:
@@ -313,17 +310,15 @@ def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction()
 
 def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
     slow = moved(READ, host=0, iops=90)
-    assert failed_checks(check_run(a_case(iodepth=1), slow, Circumstances())) == [
-        PlausibilityCheck.DEVICE_SHARE
-    ]
+    assert failed_checks(check_run(a_case(iodepth=1), slow)) == [PlausibilityCheck.DEVICE_SHARE]
     case = a_case(iodepth=256)
-    assert failed_checks(check_run(case, slow, Circumstances())) == []
+    assert failed_checks(check_run(case, slow)) == []
 
 
 def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
     short = [replace(s, value=1.0) if s.metric == "window" else s for s in moved(READ, host=4e6)]
     waiting = [*short, Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert failed_checks(check_run(a_case(), waiting, Circumstances())) == []
+    assert failed_checks(check_run(a_case(), waiting)) == []
 
 
 @pytest.mark.parametrize(
