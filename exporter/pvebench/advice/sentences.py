@@ -16,7 +16,8 @@ from pvebench.model.units import show_latency
 from pvebench.store.live_results import main_metric
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
-from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text, percent_text
+from pvebench.verdicts.change_text import interval_text, percent_text
+from pvebench.verdicts.fastest_text import EMULATED_TEXT, excluded_text, level_text
 from pvebench.verdicts.overall_state import summary
 from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST, Gap, Rank
 
@@ -170,14 +171,9 @@ def gain_text(gain: Gap) -> str:
     """Return `58% faster (95% CI 55-60%)`; numbers only if noise can't explain the difference."""
     if gain.low <= 0 <= gain.high:
         return "not yet known to be faster or slower"
-    if gain.ratio < 0:
-        return f"{-gain.ratio:.1%} slower (95% CI {_interval(-gain.high, -gain.low)})"
-    return f"{percent_text(gain.ratio)} faster (95% CI {_interval(gain.low, gain.high)})"
-
-
-def _interval(low: float, high: float) -> str:
-    digits = 0 if high >= 0.0995 else 1
-    return f"{100 * low:.{digits}f}-{100 * high:.{digits}f}%"
+    interval = interval_text(gain.ratio, gain.low, gain.high)
+    word = "slower" if gain.ratio < 0 else "faster"
+    return f"{percent_text(gain.ratio)} {word} (95% CI {interval})"
 
 
 def _levels(choice: Choice) -> Iterator[str]:

@@ -10,8 +10,9 @@ from pvebench.cli.options import read_settings, settings_options
 from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, NotificationError, Problem
+from pvebench.model.units import show_time
 from pvebench.notify.delivery import send
-from pvebench.notify.planner import TRIAL, show_time
+from pvebench.notify.planner import TRIAL
 from pvebench.notify.sender import address_of, text_of
 from pvebench.store.outbox import ReceiverCounts
 

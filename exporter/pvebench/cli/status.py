@@ -19,10 +19,9 @@ from pvebench.diagnostics.pipeline import fetch
 from pvebench.errors import PipelineError, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.status import State
-from pvebench.model.units import count_text, show_bytes, show_seconds
+from pvebench.model.units import count_text, show_bytes, show_clock, show_seconds
 from pvebench.store.live_results import LiveResults
 from pvebench.store.state_directory import holder_of, pause_reason_of
-from pvebench.verdicts.fastest_text import moment_text
 from pvebench.verdicts.overall_state import headline
 from pvebench.verdicts.ranking import shown_definitions
 
@@ -77,7 +76,7 @@ def _stored(
     known = str(_live(settings, "verdict").get("headline", "")) if live else ""
     first = live.get("first_verdicts")
     if known and first:
-        known += f" First verdicts about {moment_text(datetime.fromisoformat(first), now)}."
+        known += f" First verdicts about {show_clock(datetime.fromisoformat(first), now)}."
     if not known:
         known = headline(verdicts_of(settings, results), evidence=False)
     shown = [view.cases[key] for key in shown_definitions(view) if key in view.cases]

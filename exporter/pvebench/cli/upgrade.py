@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from pvebench.advice.gate import Gate, GateResult, start_of
-from pvebench.advice.gate_text import EXIT_CODES, gate_data, gate_lines
+from pvebench.advice.gate import EXIT_CODES, Gate, GateResult, gate_data, gate_lines, start_of
 from pvebench.advice.outlook import Outlook, outlook, outlook_data, outlook_lines
 from pvebench.advice.packages import read_versions
 from pvebench.cli.options import format_option, read_settings, settings_options, show

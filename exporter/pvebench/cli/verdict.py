@@ -15,14 +15,14 @@ from pvebench.cli.selection import results_of
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import StoreError
+from pvebench.model.units import show_day
 from pvebench.store.changes import Decision, DecisionKind, KnownChange
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.change_text import sentence
 from pvebench.verdicts.fastest_text import latest_operation_lines
 from pvebench.verdicts.judge_input import KnownChanges
-from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.outages import outage_text
+from pvebench.verdicts.node_verdicts import Verdicts, outage_text
 from pvebench.verdicts.overall_state import (
     COLUMNS,
     count_line,
@@ -114,8 +114,7 @@ def _lines(verdicts: Verdicts) -> Iterator[tuple[str, str]]:
     for text in _redefined(verdicts):
         yield "", text
     for change in verdicts.changes:
-        begin = datetime.fromtimestamp(change.begin, UTC)
-        yield mark(change), f"{begin:%Y-%m-%d}: {sentence(change)}"
+        yield mark(change), f"{show_day(change.begin)}: {sentence(change)}"
     for outage in verdicts.outages:
         yield "!", outage_text(outage)
     for line in progress_lines(verdicts):

@@ -13,9 +13,8 @@ from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.errors import ConfigError
 from pvebench.files import is_open
-from pvebench.model.units import count_text
+from pvebench.model.units import count_text, show_time
 from pvebench.notify.delivery import send
-from pvebench.notify.planner import show_time
 from pvebench.notify.sender import address_of
 from pvebench.store.outbox import Message, ReceiverCounts
 from pvebench.store.state_directory import stored_at, summarize_store

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from pvebench.advice.gate import looks
-from pvebench.advice.gate_text import EXIT_CODES
+from pvebench.advice.gate import EXIT_CODES, looks
 from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import state_metrics
 from pvebench.metrics.result_collectors import Snapshot
 from pvebench.model.figure import Metric
+from pvebench.model.units import show_day
 from pvebench.sanitize import one_line
 from pvebench.verdicts.change_text import cause_text, listed
 from pvebench.verdicts.node_verdicts import SEVERITIES, Verdicts
@@ -146,7 +145,7 @@ def _about(change: Change) -> dict[str, str]:
         "node": one_line(listed(change.nodes)),
         "storage": one_line(listed(change.storages)),
         "kind": change_kind(change),
-        "since": _date(change.begin),
+        "since": show_day(change.begin),
         "summary": summary(change),
     }
 
@@ -154,10 +153,6 @@ def _about(change: Change) -> dict[str, str]:
 def change_kind(change: Change) -> str:
     """Return the label `kind` of a change, which alerts use; gains may be implausible."""
     return "implausible" if change.implausible else change.kind
-
-
-def _date(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
 
 
 def _add_open(change: Change, families: Families) -> None:
@@ -176,7 +171,7 @@ def _add_closed(change: Change, families: Families) -> None:
     first, labels = change.moves[0], {"change": change.id}
     more = {
         "state": change.state,
-        "until": "" if change.end is None else _date(change.end),
+        "until": "" if change.end is None else show_day(change.end),
         "cause": one_line(cause_text(change)),
         "metric": first.figure.name,
     }

@@ -8,6 +8,7 @@ first as 4096 and rejects the second. Tools always get plain integers.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 KIB: Final = 1024
@@ -134,6 +135,22 @@ def show_bytes(count: float) -> str:
 def show_rate(bytes_per_second: float) -> str:
     """Return a rate for people, rounded: `78.9 MiB/s`."""
     return f"{show_bytes(bytes_per_second)}/s"
+
+
+def show_time(seconds: float) -> str:
+    """Return Unix seconds as date and time: `2026-06-11 12:30 UTC`."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def show_clock(at: datetime, now: datetime) -> str:
+    """Return the time of day, with the date unless it is the same day: `12:30 UTC`."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    return f"{at:%H:%M} UTC" if at.date() == now.date() else show_time(at.timestamp())
+
+
+def show_day(seconds: float) -> str:
+    """Return Unix seconds as a date: `2026-06-11`."""
+    return show_time(seconds)[:10]
 
 
 def show_interval(seconds: float) -> str:

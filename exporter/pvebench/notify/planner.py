@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from math import inf
 from typing import Any, Final
 
 from pvebench.analysis.change import Change
 from pvebench.model.ports import HoldKind
 from pvebench.model.status import WorkerStatus
-from pvebench.model.units import DAY
+from pvebench.model.units import DAY, show_day, show_time
 from pvebench.model.week import parse_weekly
 from pvebench.report.value_text import without_secrets
 from pvebench.sanitize import one_line
@@ -19,8 +19,7 @@ from pvebench.store.changes import KnownChange
 from pvebench.store.live_results import View
 from pvebench.store.outbox import Message
 from pvebench.verdicts.change_text import listed, sentence
-from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.outages import OVERDUE
+from pvebench.verdicts.node_verdicts import OVERDUE, Verdicts
 from pvebench.verdicts.overall_state import headline, summary
 
 ALONE: Final = 3
@@ -81,7 +80,7 @@ def _changed(change: Change, *, back: bool) -> Message:
     nodes = f"{listed(change.nodes)}, " if change.nodes else ""
     lines = [
         *(["This change is back:"] if back else []),
-        *(sentence(change), "", f"Since: {_day(change.begin)}"),
+        *(sentence(change), "", f"Since: {show_day(change.begin)}"),
         *(f"Where: {nodes}storage {listed(change.storages)}", ""),
         *(f"Cases ({len(names)}):", *_list(names), ""),
         "To accept the current level: pvebench baseline accept --only CASE --reason WHY",
@@ -90,7 +89,7 @@ def _changed(change: Change, *, back: bool) -> Message:
 
 
 def _ended(change: KnownChange) -> Message:
-    lines = [_ENDINGS[change.ending], "", change.text, "", f"Since: {_day(change.since)}"]
+    lines = [_ENDINGS[change.ending], "", change.text, "", f"Since: {show_day(change.since)}"]
     return _message("ended", f"resolved: {change.text}", lines)
 
 
@@ -212,17 +211,8 @@ def _part(heading: str, texts: list[str]) -> list[str]:
 # --- Texts.
 
 
-def show_time(time: float) -> str:
-    """Return Unix seconds as date and time, in UTC."""
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _day(time: float) -> str:
-    return show_time(time)[:10]
-
-
 def _dated(change: Change) -> str:
-    return f"{_day(change.begin)}: {summary(change)}"
+    return f"{show_day(change.begin)}: {summary(change)}"
 
 
 def _list(texts: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.figures import DEVICE_SHARE, FIGURES, OPERATION_TIME, was_canceled
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.status import Phase, State
-from pvebench.model.units import show_bytes, show_latency, show_rate, show_span
+from pvebench.model.units import show_bytes, show_clock, show_latency, show_rate, show_span
 from pvebench.model.workload import Direction
 from pvebench.store.store import Store
 
@@ -81,13 +81,6 @@ def show_age(seconds: float) -> str:
 def show_moment(moment: datetime) -> str:
     """Format a time to the second, with its time zone."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def show_clock(moment: datetime, now: datetime) -> str:
-    """Format a time near `now`: the time of day, with the date unless it is the same day."""
-    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
-    pattern = "%H:%M UTC" if moment.date() == now.date() else "%Y-%m-%d %H:%M UTC"
-    return moment.strftime(pattern)
 
 
 def show_when(moment: datetime, now: datetime) -> str:

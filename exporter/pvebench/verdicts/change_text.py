@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.analysis.case_history import Group
@@ -12,7 +11,7 @@ from pvebench.analysis.change import Change, FactDifference, Match, Move, Nearby
 from pvebench.model.definition import LOADS
 from pvebench.model.environment import FACT_NAMES
 from pvebench.model.figure import VerdictFigure
-from pvebench.model.units import count_text, show_span
+from pvebench.model.units import count_text, show_day, show_span, show_time
 
 _LOADS: Final[Mapping[str, str]] = {
     **LOADS,
@@ -69,7 +68,7 @@ def _ending(change: Change) -> str:
     if change.end is None:
         return " [no longer confirmed]"
     after = show_span(change.end - change.begin)
-    return f" [resolved {datetime.fromtimestamp(change.end, UTC):%Y-%m-%d} after {after}]"
+    return f" [resolved {show_day(change.end)} after {after}]"
 
 
 def _beginning(change: Change) -> str:
@@ -101,9 +100,8 @@ def _drift(change: Change) -> str:
     else:
         text = f"{figure.noun} of {cases} is gradually {word}"
     text = text if change.group is None else text[0].upper() + text[1:]
-    since = datetime.fromtimestamp(change.begin, UTC)
     amount = percent(first.effect, figure)
-    return f"{text}: {amount} since {since:%Y-%m-%d} ({count_text(first.runs, 'run')})"
+    return f"{text}: {amount} since {show_day(change.begin)} ({count_text(first.runs, 'run')})"
 
 
 def subject(change: Change) -> str:
@@ -163,10 +161,14 @@ def group_text(group: Group) -> str:
 
 def percent(effect: float, figure: VerdictFigure) -> str:
     """Return by how much a value has changed, without its sign: `18%`, or `4.1 times`."""
-    change = change_of(effect, figure)
+    return percent_text(change_of(effect, figure))
+
+
+def percent_text(change: float) -> str:
+    """Return the size of a relative change: `2.3%`, `18%`, or `4.1 times`."""
     if change > MANY:
         return f"{1 + change:.1f} times" if change < HUGE else f"{1 + change:,.0f} times"
-    whole = 0.1 <= abs(change) < 0.995 or abs(change) >= 1
+    whole = 0.0995 <= abs(change) < 0.995 or abs(change) >= 1
     return f"{abs(change):.0%}" if whole else f"{abs(change):.1%}"
 
 
@@ -186,9 +188,7 @@ def change_text(effect: float, figure: VerdictFigure) -> str:
 
 
 def _since(change: Change) -> str:
-    if change.came_with:
-        return f" since {cause_text(change)}"
-    return f" since {datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d %H:%M} UTC"
+    return f" since {cause_text(change) if change.came_with else show_time(change.begin)}"
 
 
 def _other_causes(change: Change) -> str:
@@ -243,12 +243,18 @@ def _details(change: Change, *, evidence: bool, name_nodes: bool) -> list[str]:
 
 def interval(move: Move) -> str:
     """Return the 95% CI of a change in percent: `15-21%`."""
-    ends = [100 * change_of(effect, move.figure) for effect in (move.low, move.high)]
-    if change_of(move.effect, move.figure) < 0:
-        ends = [-end for end in ends]
-    low, high = sorted(ends)
-    if low > 100 * MANY:
-        return f"{_range(1 + low / 100, 1 + high / 100, 1)} times"
+    change, low, high = (
+        change_of(effect, move.figure) for effect in (move.effect, move.low, move.high)
+    )
+    return interval_text(change, low, high)
+
+
+def interval_text(change: float, low: float, high: float) -> str:
+    """Return the CI of a relative change, as `percent_text` shows it: `15-21%`, `2.4-3.1 times`."""
+    low, high = sorted((-low, -high) if change < 0 else (low, high))
+    if low > MANY:
+        return f"{_range(1 + low, 1 + high, 1)} times"
+    low, high = 100 * low, 100 * high
     return f"{low:.0f} to {high:.0f}%" if low < 0 else f"{_range(low, high, 0)}%"
 
 

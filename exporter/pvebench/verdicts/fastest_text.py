@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
@@ -17,10 +17,11 @@ from pvebench.model.definition import configuration_text, workload_text
 from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION, was_canceled
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.status import WorkerStatus
-from pvebench.model.units import count_text, show_rate
+from pvebench.model.units import count_text, show_clock, show_rate
 from pvebench.model.workload import DISK_OPERATIONS, FLEECING, operation_words
 from pvebench.store.live_results import View
 from pvebench.store.records import StoredRun
+from pvebench.verdicts.change_text import interval_text, percent_text
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     Exclusion,
@@ -135,9 +136,9 @@ def _lower(subject: str) -> str:
 def compared_text(subject: str, place: Place, when: When) -> str:
     """Return the gap of a configuration to the fastest, as a sentence about `subject`."""
     if place.rank is Rank.SLOWER:
-        low, high = sorted((-100 * place.low, -100 * place.high))
-        runs = f"95% CI {low:.0f}-{high:.0f}%, {count_text(place.runs, 'run')}"
-        return f"{subject} is {percent_text(place.ratio)} slower ({runs})."
+        interval = interval_text(place.ratio, place.low, place.high)
+        runs = count_text(place.runs, "run")
+        return f"{subject} is {percent_text(place.ratio)} slower (95% CI {interval}, {runs})."
     if place.rank is Rank.EQUAL:
         return f"{subject} is within noise, at most {percent_text(place.low)} slower."
     if place.low <= -HIDDEN:
@@ -167,12 +168,6 @@ def signed_percent(ratio: float) -> str:
     return f"{100 * ratio:+.{digits}f}%".replace("-", "\N{MINUS SIGN}")
 
 
-def percent_text(ratio: float) -> str:
-    """Return the size of a ratio: `18%`, with a decimal if it is small."""
-    size = abs(100 * ratio)
-    return f"{size:.0f}%" if size >= 9.95 else f"{size:.1f}%"
-
-
 LOST: Final = "flushed writes are lost, by measurement or by options of the storage"
 
 
@@ -200,7 +195,7 @@ def schedule_of(view: View, statuses: Sequence[WorkerStatus], now: datetime) -> 
         at = _expected(view, statuses, key, more, now)
         if at is None:
             return f"{count_text(more, 'more run')} needed"
-        return f"expected about {moment_text(at, now)}"
+        return f"expected about {show_clock(at, now)}"
 
     return when
 
@@ -208,12 +203,6 @@ def schedule_of(view: View, statuses: Sequence[WorkerStatus], now: datetime) -> 
 def after_cycles(_: str, more: int) -> str:
     """Return how many further cycles are needed, without a schedule."""
     return f"{count_text(more, 'more cycle')} needed"
-
-
-def moment_text(at: datetime, now: datetime) -> str:
-    """Return the time of day, with the date unless it is the same day."""
-    at, now = at.astimezone(UTC), now.astimezone(UTC)
-    return f"{at:%H:%M} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _expected(
@@ -285,7 +274,7 @@ def milestone_text(milestone: Milestone, now: datetime) -> str:
         return f"Available: {milestone.text}"
     if milestone.at is None:
         return f"With {runs}: {milestone.text}"
-    return f"About {moment_text(milestone.at, now)} ({runs}): {milestone.text}"
+    return f"About {show_clock(milestone.at, now)} ({runs}): {milestone.text}"
 
 
 def cycle_end_lines(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.case_history import common_group
@@ -20,13 +22,69 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.step_groups import labels_of, sharing
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.figures import JUDGED
-from pvebench.model.units import DAY
+from pvebench.model.units import DAY, show_day, show_span
 from pvebench.store.changes import Decision, DefinitionChange
-from pvebench.verdicts.outages import Outage, outages
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 """Most severe first."""
 _RANK: Final = {state: rank for rank, state in enumerate(VerdictState)}
+
+
+# --- Times without results of a node, from the histories of its cases.
+
+LEAST_OUTAGE_SECONDS: Final = DAY
+OVERDUE: Final = 2.5
+"""Usual pauses of a case after which results are missing; as in the alert."""
+NEAR_PAUSES: Final = 10
+"""Pauses on each side that show what is usual at a time."""
+MOST_OUTAGES: Final = 10
+"""Maximum outages per node, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Time between two results of a node, in Unix seconds."""
+
+    node: str
+    begin: float
+    end: float
+
+
+def outages(report: NodeReport) -> tuple[Outage, ...]:
+    """Return when a node had no result though several were due, the newest first."""
+    return tuple(reversed([*_outages(report)][-MOST_OUTAGES:]))
+
+
+def _outages(report: NodeReport) -> Iterator[Outage]:
+    """Yield the long pauses of the case with most runs in which no other case had a run."""
+    histories = {
+        verdict.history.of: verdict.history for verdict in report.verdicts if verdict.history.points
+    }
+    times = max((history.times() for history in histories.values()), key=len, default=())
+    pauses = [after - before for before, after in pairwise(times)]
+    for place, pause in enumerate(pauses):
+        if pause < LEAST_OUTAGE_SECONDS:
+            continue
+        usual = statistics.median(pauses[max(0, place - NEAR_PAUSES) : place + NEAR_PAUSES + 1])
+        least = max(LEAST_OUTAGE_SECONDS, OVERDUE * usual)
+        if pause < least:
+            continue
+        middle = times[place] + pause / 2
+        splits = [(history.times(), history.split(middle)) for history in histories.values()]
+        begin = max(ends[split - 1] for ends, split in splits if split)
+        end = min(ends[split] for ends, split in splits if split < len(ends))
+        if end - begin >= least:
+            yield Outage(report.node, begin, end)
+
+
+def outage_text(outage: Outage) -> str:
+    """Return `pve3 had no results for 7 days, from 2026-10-16 to 2026-10-23`."""
+    span = show_span(outage.end - outage.begin)
+    days = f"from {show_day(outage.begin)} to {show_day(outage.end)}"
+    return f"{outage.node or 'history'} had no results for {span}, {days}"
+
+
+# --- Verdicts and changes of all nodes.
 
 
 def changes_of(reports: Sequence[NodeReport]) -> tuple[Change, ...]:

@@ -6,6 +6,7 @@ Page, API, metrics, card, notifications and commands all derive from here, so th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -13,7 +14,7 @@ from pvebench.analysis.change import Change, Move, Severity
 from pvebench.analysis.difference import size_text
 from pvebench.analysis.performance_index import EnvironmentLevel
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
-from pvebench.model.units import count_text
+from pvebench.model.units import count_text, show_day
 from pvebench.sanitize import one_line
 from pvebench.store.changes import Decision
 from pvebench.verdicts.change_text import BRIEF, brief, issue_text, sentence
@@ -110,7 +111,7 @@ def headline(
     first = verdicts.regressions[0]
     text = sentence(first, evidence=evidence, name_nodes=name_nodes)
     if dated and first.came_with and not first.slow:
-        text = f"{datetime.fromtimestamp(first.begin, UTC):%Y-%m-%d}: {text}"
+        text = f"{show_day(first.begin)}: {text}"
     return text + _more(verdicts)
 
 
@@ -287,19 +288,13 @@ def change_data(change: Change) -> Data:
         "all_but": change.all_but,
         "case_keys": list(change.cases),
         "moves": [_move_data(move) for move in change.moves],
-        "differences": [
-            {"fact": difference.fact, "before": difference.before, "after": difference.after}
-            for difference in change.differences
-        ],
+        "differences": [asdict(difference) for difference in change.differences],
         "separable": len(change.came_with) < 2,
         "candidates": [
             {"kind": candidate.kind, "text": candidate.text, "runs": candidate.runs}
             for candidate in change.candidates
         ],
-        "meanwhile": [
-            {"text": concurrent_change.text, "numbers": concurrent_change.numbers}
-            for concurrent_change in change.meanwhile
-        ],
+        "meanwhile": [asdict(concurrent_change) for concurrent_change in change.meanwhile],
         "known_issues": [
             {
                 "id": match.issue.id,

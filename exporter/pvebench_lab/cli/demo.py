@@ -35,8 +35,7 @@ from pvebench.service.publisher import show_stored
 from pvebench.store.live_results import LiveResults
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
-from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.outages import OVERDUE, Outage
+from pvebench.verdicts.node_verdicts import OVERDUE, Outage, Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench_lab.cli.past_metrics import (
     STEP_SECONDS,

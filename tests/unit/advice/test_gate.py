@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.advice.gate import Gate, GateResult
+from pvebench.advice.gate import Gate, GateResult, gate_data, gate_lines
 from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision, bound
-from pvebench.advice.gate_text import gate_data, gate_lines
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pvebench.metrics import state_metrics
 from pvebench.metrics.exposition import Families
 from pvebench.model.units import parse_duration
-from pvebench.verdicts.outages import OVERDUE, Outage
+from pvebench.verdicts.node_verdicts import OVERDUE, Outage
 from pvebench_lab.cli.demo import NO_RESULTS_SECONDS, judge_past, judged_moments, with_outages
 from pvebench_lab.cli.past_metrics import PastMetrics, Period, past_metrics_text
 from testing.changes import CASES, START, measured

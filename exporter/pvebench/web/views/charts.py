@@ -15,8 +15,8 @@ from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.run import Unit
-from pvebench.model.units import DAY, MIB
-from pvebench.report.value_text import show_clock, show_value
+from pvebench.model.units import DAY, MIB, show_clock
+from pvebench.report.value_text import show_value
 from pvebench.store.live_results import View
 from pvebench.store.records import Point
 from pvebench.verdicts.change_text import sentence

@@ -33,8 +33,7 @@ from pvebench.verdicts.fastest_text import (
     milestones,
     schedule_of,
 )
-from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.outages import outage_text
+from pvebench.verdicts.node_verdicts import Verdicts, outage_text
 from pvebench.verdicts.overall_state import count_line, overall_state
 from pvebench.verdicts.ranking import answers, of_storage, shown_definitions
 from pvebench.web.views import case_url

@@ -8,7 +8,13 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.figures import JUDGED
-from pvebench.verdicts.outages import LEAST_SECONDS, MOST, Outage, outage_text, outages
+from pvebench.verdicts.node_verdicts import (
+    LEAST_OUTAGE_SECONDS,
+    MOST_OUTAGES,
+    Outage,
+    outage_text,
+    outages,
+)
 
 DAY = 86400.0
 
@@ -52,12 +58,12 @@ def test_rare_runs_are_no_outages_nor_is_a_change_of_the_schedule() -> None:
     assert outages(report([*range(0, 90, 3), *range(90, 180)])) == ()
     # Of many runs per day, a pause of some hours is no outage.
     assert outages(report([n / 24 for n in range(240) if not 100 < n < 115])) == ()
-    assert LEAST_SECONDS == DAY
+    assert LEAST_OUTAGE_SECONDS == DAY
 
 
 def test_very_many_outages_are_bounded_and_newest_first() -> None:
     found = outages(report([week * 7 + day / 8 for week in range(40) for day in range(32)]))
-    assert len(found) == MOST
+    assert len(found) == MOST_OUTAGES
     assert found[0].begin > found[-1].begin
 
 
