@@ -23,7 +23,7 @@ from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.judge_input import JudgeInput
-from pvebench.verdicts.ranking import contests
+from pvebench.verdicts.ranking import rankings
 from pvebench.web.views.tables import numbers_of
 from testing.changes import CASES, START, measured
 
@@ -46,7 +46,7 @@ def keep(directory: Path, days: int) -> None:
         tidier.check()
         feed.read()
         view = results.now
-        contests({key: one.definition for key, one in view.cases.items()}, view.trends)
+        rankings(view, {key: one.definition for key, one in view.cases.items()})
         for trend in view.trends.values():
             numbers_of(trend)
         if day % SHOWN_DAYS == 0:

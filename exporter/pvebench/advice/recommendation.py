@@ -16,13 +16,13 @@ from pvebench.store.live_results import Trend, View, main_metric
 from pvebench.verdicts.fastest_text import faster_excluded
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
-    SYNCED,
     Gap,
     Place,
     Rank,
     Ranking,
     counted,
     gap_between,
+    is_synced,
     is_usual,
     rankings,
 )
@@ -141,8 +141,7 @@ def purpose_of(definition: Definition) -> Purpose | None:
         return Purpose.FILES
     if Direction.WRITE not in definition.directions:
         return Purpose.READS if Direction.READ in definition.directions else None
-    synced = any(definition.parameters.get(name) for name in SYNCED)
-    return Purpose.DATABASE if synced else Purpose.GENERAL
+    return Purpose.DATABASE if is_synced(definition) else Purpose.GENERAL
 
 
 def recommendations(

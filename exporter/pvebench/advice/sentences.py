@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
@@ -77,22 +76,15 @@ def newest_runs(store: Store) -> RunsOf:
     return lambda key: store.runs(case_key=key, limit=2 * NEWEST)
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Cost of the first workload of a purpose: medians of the runs, None: not measured."""
-
-    cpu_seconds: float | None
-    tail_seconds: float | None
+Cost = tuple[float | None, float | None]
+"""Host CPU time per I/O and p99.9 latency in seconds, medians of the runs; None: not measured."""
 
 
 def cost_of(choice: Choice, runs_of: RunsOf) -> Cost:
-    """Return the host CPU time per I/O and the p99.9 latency of a choice."""
+    """Return the cost of the first workload of a choice."""
     runs = [run for run in runs_of(choice.places[0].key) if run.number in choice.runs]
-    cpu = [value for run in runs if (value := _cpu(run)) is not None]
-    tails = [value for run in runs if (value := _tail(run)) is not None]
-    return Cost(
-        statistics.median(cpu) if cpu else None, statistics.median(tails) if tails else None
-    )
+    cpu, tail = ([value for run in runs if (value := of(run)) is not None] for of in (_cpu, _tail))
+    return statistics.median(cpu) if cpu else None, statistics.median(tail) if tail else None
 
 
 def _cpu(run: StoredRun) -> float | None:
@@ -204,14 +196,11 @@ def _names(choices: Iterable[Choice]) -> str:
 
 
 def _costs(advised: Recommendation, runs_of: RunsOf) -> Iterator[str]:
-    cost = cost_of(advised.chosen, runs_of)
-    default = advised.other_default
-    usual = cost_of(default, runs_of) if default else Cost(None, None)
+    default, names = advised.other_default, ("Host CPU per I/O", "Tail latency (p99.9)")
+    usual = cost_of(default, runs_of) if default else (None, None)
     load = workload_text(advised.chosen.places[0].definition)
-    for name, seconds, of_default in (
-        ("Host CPU per I/O", cost.cpu_seconds, usual.cpu_seconds),
-        ("Tail latency (p99.9)", cost.tail_seconds, usual.tail_seconds),
-    ):
+    cost = cost_of(advised.chosen, runs_of)
+    for name, seconds, of_default in zip(names, cost, usual, strict=True):
         if seconds is not None:
             beside = "" if of_default is None else f", default {show_latency(of_default)}"
             yield f"{name}: {show_latency(seconds)}{beside} ({load})."
@@ -269,7 +258,7 @@ def ids_text(runs: Sequence[int]) -> str:
 
 def advice_data(advised: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
     """Return a recommendation as plain data."""
-    cost = cost_of(advised.chosen, runs_of)
+    cpu, tail = cost_of(advised.chosen, runs_of)
     return {
         "node": advised.node,
         "storage": advised.storage,
@@ -285,8 +274,8 @@ def advice_data(advised: Recommendation, runs_of: RunsOf) -> dict[str, Any]:
         "slower": _scenarios(advised, Rank.SLOWER),
         "undecided": _scenarios(advised, Rank.UNKNOWN),
         "durable": str(durable_by(advised.chosen.definition, advised.durability)),
-        "host_cpu_seconds_per_io": cost.cpu_seconds,
-        "latency_p999_seconds": cost.tail_seconds,
+        "host_cpu_seconds_per_io": cpu,
+        "latency_p999_seconds": tail,
     }
 
 

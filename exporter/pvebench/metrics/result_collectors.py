@@ -20,7 +20,7 @@ from pvebench.model.units import DAY
 from pvebench.model.workload import Direction
 from pvebench.store.live_results import View, main_metric
 from pvebench.store.records import CaseRecord, Sums
-from pvebench.verdicts.ranking import Ranking, contests, emulated_in
+from pvebench.verdicts.ranking import Ranking, rankings
 
 if TYPE_CHECKING:
     from pvebench.metrics.exposition import Families
@@ -197,9 +197,8 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
     """Add the rank of each configuration and its gap to the fastest one."""
     definitions = {record.key: record.last.definition for record in shown(snapshot) if record.good}
-    view, durability = snapshot.view, snapshot.view.durability
-    for ranking in contests(definitions, view.trends, emulated_in(view.periods), durability):
-        _add(ranking, durability, families)
+    for ranking in rankings(snapshot.view, definitions):
+        _add(ranking, snapshot.view.durability, families)
 
 
 def _add(ranking: Ranking, durability: KnownDurability, families: Families) -> None:

@@ -24,7 +24,7 @@ from pvebench.store.live_results import View
 from pvebench.verdicts.fastest_text import EMULATED_TEXT, LEAST_JUDGED, gap_text, level_text
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, overall_state
-from pvebench.verdicts.ranking import SYNCED, Ranking, answers
+from pvebench.verdicts.ranking import Ranking, answers, is_synced
 
 # --- content of the card: an image to share, for example in a forum ---
 
@@ -142,10 +142,9 @@ def _distance(definition: Definition, block: int, depth: int) -> tuple[float, bo
     """Return the distance of a workload from the preferred block size and depth."""
     known = definition.parameters
     sizes = [float(known.get(name, 1) or 1) for name in ("bs", "iodepth", "numjobs")]
-    synced = any(known.get(name) for name in SYNCED)
     return (
         abs(math.log2(sizes[0] / block)),
-        synced,
+        is_synced(definition),
         abs(math.log2(sizes[1] * sizes[2] / depth)),
         definition.workload,
     )

@@ -23,6 +23,7 @@ from pvebench.model.workload import Direction
 from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.live_results import Listener, View
 from pvebench.store.records import CaseNumbers, StoredRun, numbers_of
+from pvebench.verdicts.ranking import is_synced
 
 # --- What verdicts need of stored results: `LiveResults` of a site, or the source of a hub.
 
@@ -90,7 +91,6 @@ MetricDirection = tuple[str, str]
 """Metric of a case, and its direction or empty text."""
 _RATES: Final = [("throughput", way.value) for way in Direction]
 _DURABLE_CACHES: Final = [mode for mode in Cache if not mode.write_cache]
-_DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
 
 
 def figures_of(values: Mapping[Number, Column], tool: str) -> dict[MetricDirection, Matrix]:
@@ -136,8 +136,7 @@ def is_durable(definition: Definition, durability: KnownDurability) -> bool:
     """Return whether each write must reach the device before it completes."""
     if Direction.WRITE not in definition.directions:
         return False
-    synced = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
-    waits = synced or definition.cache in _DURABLE_CACHES
+    waits = is_synced(definition) or definition.cache in _DURABLE_CACHES
     return waits and durable_of(definition, durability) is not Durable.NO
 
 

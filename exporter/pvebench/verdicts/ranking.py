@@ -20,7 +20,7 @@ from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.difference import CHANCE, Difference, difference
 from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
-from pvebench.model.durability import NOTHING_KNOWN, Durable, KnownDurability, durable_of
+from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.figures import JUDGED
 from pvebench.model.workload import Direction
@@ -35,8 +35,6 @@ EMULATED: Final = "tcg"
 """Fact `accel` of an environment without hardware virtualization."""
 NEWEST: Final = 10
 """Maximum newest runs for the current value of a configuration."""
-SYNCED: Final = ("fsync", "fdatasync", "sync")
-"""Options of a workload that flush its writes."""
 _THROUGHPUT: Final = JUDGED["throughput"]
 
 
@@ -180,11 +178,15 @@ def exclusion_of(definition: Definition, known: KnownDurability, trend: Trend) -
     return Exclusion.NOISY if newest and not newest.ok else Exclusion.NO
 
 
+def is_synced(definition: Definition) -> bool:
+    """Return whether the workload flushes its writes."""
+    return any(definition.parameters.get(name) for name in ("fsync", "fdatasync", "sync"))
+
+
 def writes_unflushed(definition: Definition) -> bool:
     """Return whether completed writes may still be in host memory only."""
-    synced = any(definition.parameters.get(name) for name in SYNCED)
     writes = Direction.WRITE in definition.directions
-    return writes and not synced and definition.cache == Cache.WRITEBACK
+    return writes and not is_synced(definition) and definition.cache == Cache.WRITEBACK
 
 
 def emulated_in(periods: Iterable[EnvironmentPeriod]) -> frozenset[str]:
@@ -202,9 +204,18 @@ def shown_definitions(view: View) -> dict[str, Definition]:
 
 
 def rankings(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[Ranking, ...]:
-    """Return the rankings that every output reads, of `shown_definitions` unless given."""
-    definitions = shown_definitions(view) if cases is None else cases
-    return contests(definitions, view.trends, emulated_in(view.periods), view.durability)
+    """Return the rankings that every output reads, of `shown_definitions` unless given.
+
+    Those of one storage are together; some may be empty.
+    """
+    groups: dict[tuple[str, ...], dict[str, Definition]] = {}
+    for key, case in (shown_definitions(view) if cases is None else cases).items():
+        group = (case.node, case.storage, case.workload, case.conditions)
+        groups.setdefault(group, {})[key] = case
+    emulated, durability = emulated_in(view.periods), view.durability
+    return tuple(
+        _ranking(groups[group], view.trends, emulated, durability) for group in sorted(groups)
+    )
 
 
 def answers(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[Ranking, ...]:
@@ -212,54 +223,34 @@ def answers(view: View, cases: Mapping[str, Definition] | None = None) -> tuple[
     return tuple(ranking for ranking in rankings(view, cases) if ranking.answers)
 
 
-def contests(
+def _ranking(
     cases: Mapping[str, Definition],
     trends: Mapping[str, Trend],
-    emulated: Collection[str] = (),
-    known: KnownDurability = NOTHING_KNOWN,
-) -> tuple[Ranking, ...]:
-    """Return the rankings of cases, those of one storage together; some may be empty.
-
-    Args:
-        emulated: digests of environments with an emulated CPU.
-        known: known durability.
-    """
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for key, definition in cases.items():
-        group = (definition.node, definition.storage, definition.workload, definition.conditions)
-        groups.setdefault(group, []).append(key)
-    return tuple(
-        _contest(
-            [(key, cases[key], trends[key]) for key in keys if trends.get(key, _NONE).points],
-            cases[keys[0]],
-            emulated,
-            known,
-        )
-        for _, keys in sorted(groups.items())
-    )
-
-
-_NONE: Final = Trend()
-_Entry = tuple[str, Definition, Trend]
-
-
-def _contest(
-    entries: Sequence[_Entry], of: Definition, emulated: Collection[str], known: KnownDurability
+    emulated: Collection[str],
+    durability: KnownDurability,
 ) -> Ranking:
-    newest = max((trend.points[-1] for *_, trend in entries), key=lambda p: p.run, default=None)
+    measured = {key: trends[key] for key in cases if key in trends and trends[key].points}
+    newest = max(
+        (trend.points[-1] for trend in measured.values()), key=lambda p: p.run, default=None
+    )
     environment = newest.environment if newest else ""
-    metric = next((trend.metric for *_, trend in entries), "")
-    # Results of two tools with different metrics do not compare, nor do those of two environments.
-    alike = [
-        entry
-        for entry in entries
-        if entry[2].metric == metric and entry[2].points[-1].environment == environment
+    metric = next((trend.metric for trend in measured.values()), "")
+    places = [
+        Place(
+            key=key,
+            definition=cases[key],
+            exclusion=exclusion_of(cases[key], durability, trend),
+            level=level_of(trend),
+            runs=len(totals(trend)) if counted(trend)[-1].ok else 0,
+        )
+        for key, trend in measured.items()
+        # Results of two tools with different metrics do not compare, nor those of two environments.
+        if trend.metric == metric and trend.points[-1].environment == environment
     ]
-    places = [_entered(*entry, known) for entry in alike]
     ranked = sorted(
         (place for place in places if not place.exclusion), key=lambda place: -place.level
     )
-    trends = {key: trend for key, _, trend in alike}
+    of = next(iter(cases.values()))
     return Ranking(
         node=of.node,
         storage=of.storage,
@@ -268,16 +259,6 @@ def _contest(
         places=tuple(_compared(ranked, ranked, trends)),
         excluded=tuple(_compared([place for place in places if place.exclusion], ranked, trends)),
         emulated=environment in emulated,
-    )
-
-
-def _entered(key: str, definition: Definition, trend: Trend, known: KnownDurability) -> Place:
-    return Place(
-        key=key,
-        definition=definition,
-        exclusion=exclusion_of(definition, known, trend),
-        level=level_of(trend),
-        runs=len(totals(trend)) if counted(trend)[-1].ok else 0,
     )
 
 

@@ -38,7 +38,7 @@ from pvebench.store.live_results import Trend, View
 from pvebench.verdicts.fastest_text import after_cycles, contest_text
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import summary
-from pvebench.verdicts.ranking import Exclusion, answers, contests, rankings
+from pvebench.verdicts.ranking import Exclusion, answers, rankings
 from pvebench.web.views.tables import tables_view
 from testing.durabilities import DURABLE
 from testing.families import families_of
@@ -90,8 +90,7 @@ def test_a_faster_configuration_is_recommended_with_its_gain() -> None:
 def test_the_values_are_those_of_the_ranking() -> None:
     view = view_of(results({DEFAULT: 1000, THREAD: 1300}))
     one = advice(view)
-    planned = {key: known.definition for key, known in view.planned.items()}
-    (ranking,) = contests(planned, view.trends)
+    (ranking,) = rankings(view)
     assert one.chosen.places[0].level == ranking.places[0].level
     assert one.gain is not None
     assert one.gain.ratio == pytest.approx(ranking.places[0].level / ranking.places[1].level - 1)

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
+from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.status import State
 from pvebench.model.units import count_text
 from pvebench.model.workload import Direction
-from pvebench.store.live_results import Trend
+from pvebench.store.live_results import Trend, View
 from pvebench.store.records import Point
 from pvebench.verdicts.fastest_text import (
     LEAST_JUDGED,
@@ -36,7 +37,7 @@ from pvebench.verdicts.fastest_text import (
     schedule_of,
     signed_percent,
 )
-from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, answers, contests
+from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, answers, rankings
 from pvebench.web.views.tables import _gap, numbers_of
 from testing.faulty_node import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack
@@ -80,7 +81,7 @@ def contest_of(levels: dict[str, float], *, runs: int) -> Ranking:
         slug: trend(level, runs=runs, seed=seed)
         for seed, (slug, level) in enumerate(levels.items(), start=1)
     }
-    (found,) = contests(disks(*levels), trends)
+    (found,) = rankings(View(trends=trends), disks(*levels))
     return found
 
 
@@ -136,7 +137,7 @@ def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
             slug: trend(10000, runs=6, seed=100 * attempt + place)
             for place, slug in enumerate(slugs)
         }
-        (found,) = contests(disks(*slugs), trends)
+        (found,) = rankings(View(trends=trends), disks(*slugs))
         wrong += any(one.rank is Rank.SLOWER for one in found.places)
     # The fastest of twenty is the luckiest: the share that is asked of each pair pays for that.
     assert wrong <= 2
@@ -157,7 +158,7 @@ def test_warm_caches_and_the_host_itself_stand_apart() -> None:
     warm = cases["scsi.raw.writeback"]
     cases["scsi.raw.writeback"] = replace(warm, options={**warm.options, "host_cache": "warm"})
     trends = {slug: trend(9000 + 9 * place, runs=3) for place, slug in enumerate(cases)}
-    (contest,) = contests(cases, trends)
+    (contest,) = rankings(View(trends=trends), cases)
     assert order(contest.places) == ["scsi.raw.none"]
     assert {one.exclusion for one in contest.excluded} == {Exclusion.WARM, Exclusion.HOST}
     assert "excluded: may read from host memory" in contest_text(contest, after_cycles)
@@ -168,7 +169,7 @@ def test_a_table_without_a_ranked_configuration_says_why() -> None:
         slug: replace(one, options={**one.options, "host_cache": "arc"})
         for slug, one in disks("scsi.raw.none", "virtio.raw.none").items()
     }
-    (contest,) = contests(zfs, {slug: trend(9000, runs=3) for slug in zfs})
+    (contest,) = rankings(View(trends={slug: trend(9000, runs=3) for slug in zfs}), zfs)
     assert not contest.places
     text = contest_text(contest, after_cycles)
     assert text == "No configuration is ranked: may read from host memory."
@@ -178,7 +179,7 @@ def test_only_runs_in_the_present_environment_are_compared() -> None:
     old, new = trend(20000, runs=8, environment="old"), trend(5000, runs=2, seed=2)
     cases = disks("scsi.raw.none", "virtio.raw.none")
     both = Trend("iops", (*old.points, *new.points))
-    (contest,) = contests(cases, {"scsi.raw.none": both, "virtio.raw.none": old})
+    (contest,) = rankings(View(trends={"scsi.raw.none": both, "virtio.raw.none": old}), cases)
     assert order(contest.places) == ["scsi.raw.none"]
     assert (contest.places[0].runs, round(contest.places[0].level, -3)) == (2, 5000)
 
@@ -193,7 +194,7 @@ def test_writes_that_the_hosts_memory_takes_are_called_so_unless_each_is_synced(
         ),
     )
     for case, said in ((cached, True), (replace(cached, workload=workload), False)):
-        (contest,) = contests({"k": Definition.of(case)}, {"k": trend(100, runs=1)})
+        (contest,) = rankings(View(trends={"k": trend(100, runs=1)}), {"k": Definition.of(case)})
         assert bool(contest.excluded) is said
         text = contest_text(contest, after_cycles)
         assert ("its writes stay in host memory until the guest flushes" in text) is said
@@ -340,7 +341,7 @@ def test_what_was_worked_out_of_a_run_goes_with_it() -> None:
     for seed in range(1, 40):
         trends = {key: trend(100.0, runs=5, seed=seed) for key in cases}
         alive.update(trends.values())
-        assert contests(cases, trends)
+        assert rankings(View(trends=trends), cases)
         assert all(numbers_of(one) for one in trends.values())
     gc.collect()
     assert set(alive) == set(trends.values())
@@ -351,10 +352,10 @@ def test_a_noisy_default_is_not_replaced_by_another_format() -> None:
     quiet = {slug: trend(level, runs=4) for slug, level in levels.items()}
     noisy = tuple(replace(point, ok=False) for point in trend(9000, runs=4).points)
     trends = {**quiet, "scsi.raw.none": Trend("iops", noisy)}
-    (contest,) = contests(disks(*trends), trends)
+    (contest,) = rankings(View(trends=trends), disks(*trends))
     assert "The default" not in contest_text(contest, after_cycles)
     # Where only qcow2 is measured, it is the default.
-    (contest,) = contests(disks(*quiet), quiet)
+    (contest,) = rankings(View(trends=quiet), disks(*quiet))
     assert "The default (scsi, qcow2, cache none) is" in contest_text(contest, after_cycles)
 
 
@@ -369,7 +370,7 @@ def test_noisy_runs_never_win_and_do_not_count() -> None:
         "virtio.raw.none": mixed,
         "scsi.raw.writeback": noisy,
     }
-    (contest,) = contests(cases, trends)
+    (contest,) = rankings(View(trends=trends), cases)
     assert order(contest.places) == ["scsi.raw.none", "virtio.raw.none"]
     assert [(one.exclusion, one.runs) for one in contest.excluded] == [(Exclusion.NOISY, 0)]
     assert [one.runs for one in contest.places] == [4, 4]
@@ -379,7 +380,13 @@ def test_noisy_runs_never_win_and_do_not_count() -> None:
 def test_an_emulated_cpu_has_no_fastest_configuration() -> None:
     cases = disks("scsi.raw.none", "virtio.raw.none")
     trends = {key: trend(level, runs=8) for key, level in zip(cases, (8000, 10000), strict=True)}
-    (real,), (emulated,) = contests(cases, trends), contests(cases, trends, {"e"})
+    slow = EnvironmentPeriod(
+        node="lab", environment="e", slug="e", facts={"accel": "tcg"}, started=START, finished=START
+    )
+    (real,), (emulated,) = (
+        rankings(View(trends=trends), cases),
+        rankings(View(trends=trends, periods=[slow]), cases),
+    )
     assert real.decided
     assert not emulated.decided
     assert "is the fastest" in contest_text(real, after_cycles)
@@ -394,7 +401,7 @@ def test_noise_that_hides_much_is_not_called_equality() -> None:
     plain = trend(1, runs=3)
     points = [replace(p, value=v) for p, v in zip(plain.points, wild, strict=True)]
     trends = {"scsi.raw.none": trend(9500, runs=3), "virtio.raw.none": Trend("iops", (*points,))}
-    (contest,) = contests(cases, trends)
+    (contest,) = rankings(View(trends=trends), cases)
     assert contest.places[1].rank is Rank.UNKNOWN
     text = contest_text(contest, after_cycles)
     assert "within noise" not in text
@@ -431,7 +438,7 @@ def test_no_cell_contradicts_its_table(
         )
         for place, (key, history) in enumerate(zip(cases, histories, strict=True))
     }
-    (contest,) = contests(cases, trends)
+    (contest,) = rankings(View(trends=trends), cases)
     shown = {key: sum(one.value for one in numbers_of(trends[key])) for key in cases}
     levels = [shown[place.key] for place in contest.places]
     assert levels == sorted(levels, reverse=True)

@@ -24,7 +24,7 @@ from pvebench.report.table import result_rows
 from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends
 from pvebench.verdicts.fastest_text import after_cycles, contest_text, contest_title
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.ranking import Exclusion, answers, contests, shown_definitions
+from pvebench.verdicts.ranking import Exclusion, answers, rankings, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.views.pages import case_view, index_view
 from testing.families import families_of
@@ -92,9 +92,9 @@ def disturbed_only(view: View) -> dict[str, Definition]:
 
 
 def test_rankings_have_no_place_for_disturbed_runs(view: View) -> None:
-    rankings = contests(shown_definitions(view), view.trends)
-    assert [one.definition.name for found in rankings for one in found.places] == [UNDISTURBED]
-    excluded = [one.exclusion for found in rankings for one in found.excluded]
+    every = rankings(view)
+    assert [one.definition.name for found in every for one in found.places] == [UNDISTURBED]
+    excluded = [one.exclusion for found in every for one in found.excluded]
     assert excluded == ["disturbed"] * 7
 
 
@@ -190,7 +190,7 @@ def results(tmp_path: Path) -> LiveResults:
 
 def excluded(view: View) -> dict[str, Exclusion]:
     cases = {key: one.definition for key, one in view.cases.items()}
-    (ranking,) = contests(cases, view.trends)
+    (ranking,) = rankings(view, cases)
     every = (*ranking.places, *ranking.excluded)
     return {one.definition.cache: one.exclusion for one in every}
 
@@ -229,9 +229,7 @@ def test_cold_runs_of_a_case_count_without_its_warm_ones(results: LiveResults) -
         results.keep(run(CACHED, hour, 900.0))
     results.keep(run(CACHED, 3, 9000.0, SHARE))
     assert excluded(results.now) == {"none": Exclusion.NO, "writeback": Exclusion.NO}
-    (ranking,) = contests(
-        {key: one.definition for key, one in results.now.cases.items()}, results.now.trends
-    )
+    (ranking,) = rankings(results.now)
     assert [(one.level, one.runs) for one in ranking.places] == [(1000.0, 3), (900.0, 3)]
 
 
