@@ -16,7 +16,7 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Affected, KnownIssue, storage_fact, version_in
 from pvebench.model.units import count_text, show_seconds
 from pvebench.store.live_results import Trend, View
-from pvebench.verdicts.ranking import totals
+from pvebench.verdicts.ranking import shown_definitions, totals
 
 LEAST_RUNS: Final = 4
 """Minimum runs to estimate the noise of a case."""
@@ -84,16 +84,25 @@ class Outlook:
     """Outlook of an upgrade of one node.
 
     Attributes:
-        running, target: fact -> version.
-        unknown: facts of the target whose running version is unknown.
+        running, changes: fact -> version.
     """
 
     node: str
     running: Mapping[str, str]
-    target: Mapping[str, str]
-    unknown: tuple[str, ...]
+    changes: Mapping[str, str]
     expected: tuple[Expected, ...]
     baseline: tuple[CaseNeed, ...]
+
+    @property
+    def target(self) -> dict[str, str]:
+        """Fact -> version after the upgrade."""
+        return {**self.running, **self.changes}
+
+    @property
+    def unknown(self) -> list[str]:
+        """The packages of the upgrade whose running version is unknown."""
+        facts = (fact for fact in self.changes if not version_in(self.running, fact))
+        return [NAMES.get(fact, fact) for fact in facts]
 
 
 def outlook(
@@ -111,21 +120,12 @@ def outlook(
         changes: facts that the upgrade changes.
         counts: case key -> good runs in the current environment.
     """
-    cases = {
-        key: planned.definition
-        for key, planned in view.planned.items()
-        if planned.definition.node == node
-    } or {
-        key: view.cases[key].definition
-        for key in view.current().values()
-        if key in view.cases and view.cases[key].definition.node == node
-    }
+    cases = {key: case for key, case in shown_definitions(view).items() if case.node == node}
     expected = expected_issues(issues, running, changes, list(cases.values()))
     return Outlook(
         node=node,
         running=running,
-        target={**running, **changes},
-        unknown=tuple(fact for fact in changes if not version_in(running, fact)),
+        changes=changes,
         expected=expected,
         baseline=tuple(
             _need(key, case, view, counts.get(key, 0)) for key, case in sorted(cases.items())
@@ -140,36 +140,37 @@ def expected_issues(
     cases: Sequence[Definition],
 ) -> tuple[Expected, ...]:
     """Return the issues that an upgrade concerns; those of the cases in use first."""
-    expectations = []
-    for issue in issues:
-        entry = _effect(issue, running, changes)
-        if entry is None:
-            continue
-        applies, names = _applies(issue, cases, running)
-        expectations.append(
-            Expected(issue=issue, effect=entry[0], affected=entry[1], applies=applies, cases=names)
-        )
+    expectations = (_expected(issue, running, changes, cases) for issue in issues)
     effects, uses = list(Effect), list(Applies)
     return tuple(
-        sorted(expectations, key=lambda it: (effects.index(it.effect), uses.index(it.applies)))
+        sorted(
+            (expected for expected in expectations if expected is not None),
+            key=lambda it: (effects.index(it.effect), uses.index(it.applies)),
+        )
     )
 
 
-def _effect(
-    issue: KnownIssue, running: Mapping[str, str], changes: Mapping[str, str]
-) -> tuple[Effect, Affected] | None:
+def _expected(
+    issue: KnownIssue,
+    running: Mapping[str, str],
+    changes: Mapping[str, str],
+    cases: Sequence[Definition],
+) -> Expected | None:
     """Return what the upgrade does with an issue; None: nothing, or a fact is unknown."""
-    target = {**running, **changes}
-    old, new = issue.holds(running), issue.holds(target)
-    if not any(fact in changes for span in issue.affected for fact in span.facts):
+    old, new = issue.holds(running), issue.holds({**running, **changes})
+    affected = new or old
+    if affected is None or not any(
+        fact in changes for span in issue.affected for fact in span.facts
+    ):
         return None
-    if new is not None:
-        known = old is not None or all(version_in(running, fact) for fact in new.facts)
-        state = Effect.KEEP if old else Effect.GET
-        return (state if known else Effect.UNKNOWN), new
-    if old is not None:
-        return (Effect.FIXED if old.since == _ORIGIN else Effect.LOSE), old
-    return None
+    if new is None:
+        effect = Effect.FIXED if affected.since == _ORIGIN else Effect.LOSE
+    elif old is None and not all(version_in(running, fact) for fact in new.facts):
+        effect = Effect.UNKNOWN
+    else:
+        effect = Effect.KEEP if old else Effect.GET
+    applies, names = _applies(issue, cases, running)
+    return Expected(issue=issue, effect=effect, affected=affected, applies=applies, cases=names)
 
 
 def _applies(
@@ -206,15 +207,12 @@ def _need(key: str, case: Definition, view: View, runs: int) -> CaseNeed:
         runs=runs,
         needed=needed,
         size=detectable(values, max(LEAST_RUNS, runs)) if enough else None,
-        seconds=max(0, (needed or 0) - runs) * _interval(key, trend, view),
+        seconds=max(0, (needed or 0) - runs) * _interval(trend),
     )
 
 
-def _interval(key: str, trend: Trend, view: View) -> float:
-    """Return the seconds between runs: by the schedule, or between the newest runs."""
-    planned = view.planned.get(key)
-    if planned is not None:
-        return planned.every_seconds
+def _interval(trend: Trend) -> float:
+    """Return the seconds between the newest runs."""
     times = sorted({point.finished.timestamp() for point in trend.points})
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
 
@@ -263,8 +261,7 @@ _LISTED: Final = 3
 def outlook_lines(outlook: Outlook) -> Iterator[str]:
     """Yield the lines of an outlook."""
     yield f"{outlook.node}: {'; '.join(_version_texts(outlook))}"
-    for fact in outlook.unknown:
-        name = NAMES.get(fact, fact)
+    for name in outlook.unknown:
         yield f"The running version of {name} is unknown: pass --from {name}=VERSION"
     for effect, heading in HEADINGS.items():
         expectations = [expected for expected in outlook.expected if expected.effect is effect]
@@ -344,7 +341,7 @@ def outlook_data(outlook: Outlook) -> dict[str, Any]:
         "node": outlook.node,
         "running": {NAMES[fact]: text for fact, text in outlook.running.items() if fact in NAMES},
         "target": {NAMES[fact]: text for fact, text in outlook.target.items() if fact in NAMES},
-        "unknown": [NAMES.get(fact, fact) for fact in outlook.unknown],
+        "unknown": outlook.unknown,
         "issues": [
             {
                 "id": expected.issue.id,

@@ -17,8 +17,8 @@ from pvebench.verdicts.fastest_text import faster_excluded
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     Gap,
-    Place,
     Rank,
+    RankedCase,
     Ranking,
     counted,
     gap_between,
@@ -79,7 +79,7 @@ class Choice:
 
     scenario: str
     definition: Definition
-    places: tuple[Place, ...]
+    places: tuple[RankedCase, ...]
     runs: tuple[int, ...]
     score: float
     rank: Rank = Rank.FASTEST
@@ -115,7 +115,7 @@ class Recommendation:
     chosen: Choice
     default: Choice | None
     gain: Gap | None
-    excluded: tuple[Place, ...]
+    excluded: tuple[RankedCase, ...]
     durability: Durability | None
     regression: Change | None
 
@@ -227,12 +227,12 @@ def compare(
 
 def _recommendation(
     group: tuple[str, str, Purpose],
-    contests: tuple[Ranking, ...],
+    rankings: tuple[Ranking, ...],
     view: View,
     regressions: Sequence[Change],
 ) -> Recommendation | None:
     node, storage, purpose = group
-    choices = _choices(contests, view.trends)
+    choices = _choices(rankings, view.trends)
     if not choices:
         return None
     equal = [choice for choice in choices if choice.rank in (Rank.FASTEST, Rank.EQUAL)]
@@ -240,10 +240,10 @@ def _recommendation(
     default = min(usual, key=_options, default=None)
     chosen = default if default in equal else min(equal, key=_options)
     # One of each kind is enough: that of the first workload.
-    faster = (place for contest in reversed(contests) for place in faster_excluded(contest))
+    faster = (place for ranking in reversed(rankings) for place in faster_excluded(ranking))
     excluded = tuple({place.exclusion: place for place in faster}.values())
     gain = _gain(default, chosen, choices, view)
-    doubts = tuple(_doubts(contests, choices, default, gain, view))
+    doubts = tuple(_doubts(rankings, choices, default, gain, view))
     standing = _standing(doubts, default=chosen is default)
     if standing is Standing.MEASURE and chosen is not choices[0]:
         chosen = choices[0]
@@ -253,7 +253,7 @@ def _recommendation(
         node=node,
         storage=storage,
         purpose=purpose,
-        rankings=contests,
+        rankings=rankings,
         choices=choices,
         standing=standing,
         doubts=(*doubts, *(Doubt.EXCLUDED_FASTER,) * bool(excluded)),

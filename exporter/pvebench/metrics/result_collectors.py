@@ -125,7 +125,7 @@ def _preference(case: Definition) -> tuple[Any, ...]:
 
 # --- environments and their changes ---
 
-EPISODES_SHOWN: Final = 20
+PERIODS_SHOWN: Final = 20
 """Environment periods per node; older ones are only in the store."""
 
 
@@ -135,39 +135,39 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
     A recurring environment is represented by its latest period: one series has only one start.
     """
     by_node: dict[str, list[EnvironmentPeriod]] = {}
-    for episode in snapshot.view.periods:
-        by_node.setdefault(episode.node, []).append(episode)
-    for episodes in by_node.values():
-        latest = {episode.environment: episode for episode in episodes[-EPISODES_SHOWN:]}
-        for episode in latest.values():
-            labels = _environment_labels(episode, simulated=snapshot.view.simulated)
-            families.add(state_metrics.ENVIRONMENT_START, labels, episode.started.timestamp())
-            families.add(state_metrics.ENVIRONMENT_END, labels, episode.finished.timestamp())
-        for labels in _changes(episodes):
+    for period in snapshot.view.periods:
+        by_node.setdefault(period.node, []).append(period)
+    for periods in by_node.values():
+        latest = {period.environment: period for period in periods[-PERIODS_SHOWN:]}
+        for period in latest.values():
+            labels = _environment_labels(period, simulated=snapshot.view.simulated)
+            families.add(state_metrics.ENVIRONMENT_START, labels, period.started.timestamp())
+            families.add(state_metrics.ENVIRONMENT_END, labels, period.finished.timestamp())
+        for labels in _changes(periods):
             families.add(state_metrics.ENVIRONMENT_CHANGE, labels, 1)
-        newest = _environment_labels(episodes[-1], simulated=snapshot.view.simulated)
+        newest = _environment_labels(periods[-1], simulated=snapshot.view.simulated)
         families.add(state_metrics.ENVIRONMENT_INFO, newest, 1)
         families.add(state_metrics.NODE_INFO, newest, 1)
 
 
-def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
+def _changes(periods: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
     """Return the facts that changed with each of the last periods, oldest first and only once.
 
     A fact that is unknown in one period is compared with the period before.
     """
     before: dict[str, str] = {}
     changes_by_episode: list[list[dict[str, str]]] = []
-    for episode in episodes:
-        about = {"node": episode.node, "environment": episode.slug}
+    for period in periods:
+        about = {"node": period.node, "environment": period.slug}
         changes_by_episode.append(
             [
                 {**about, "fact": name, "before": before[name], "after": value}
-                for name, value in episode.facts.items()
+                for name, value in period.facts.items()
                 if before.get(name, value) != value
             ]
         )
-        before |= episode.facts
-    recent = changes_by_episode[-EPISODES_SHOWN:]
+        before |= period.facts
+    recent = changes_by_episode[-PERIODS_SHOWN:]
     last = (labels for changes in recent for labels in changes)
     return list({tuple(labels.values()): labels for labels in last}.values())
 
@@ -181,12 +181,12 @@ _FACTS: Final = {
 """Label -> fact, where their names differ."""
 
 
-def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[str, str]:
+def _environment_labels(period: EnvironmentPeriod, *, simulated: bool) -> dict[str, str]:
     names = {*state_metrics.ENVIRONMENT_INFO.labels, *state_metrics.NODE_INFO.labels}
     return {
-        **{name: episode.facts.get(_FACTS.get(name, name), "") for name in names},
-        "node": episode.node,
-        "environment": episode.slug,
+        **{name: period.facts.get(_FACTS.get(name, name), "") for name in names},
+        "node": period.node,
+        "environment": period.slug,
         "simulated": str(int(simulated)),
     }
 

@@ -18,7 +18,6 @@ from typing import Final, Literal, cast
 from PIL import Image, ImageDraw, ImageFont
 
 from pvebench.model.definition import Definition, configuration_text, workload_text
-from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
 from pvebench.store.live_results import View
 from pvebench.verdicts.fastest_text import EMULATED_TEXT, LEAST_JUDGED, gap_text, level_text
@@ -92,7 +91,7 @@ def make_card(
     rankings = answers(view, cases)
     first = next(iter(cases.values()), None)
     node, storage = (first.node, first.storage) if first else ("", "")
-    facts = _facts([episode for episode in view.periods if episode.node == node])
+    facts = next((period.facts for period in reversed(view.periods) if period.node == node), {})
     return Card(
         where=storage if anonymous else ", ".join(part for part in (node, storage) if part),
         cpu=facts.get("cpu_model", ""),
@@ -110,10 +109,6 @@ def _until(view: View, cases: Mapping[str, Definition], now: datetime) -> dateti
     """Return the end of the latest run."""
     ends = [view.cases[key].last.finished for key in cases if key in view.cases]
     return max(ends, default=now).astimezone(UTC)
-
-
-def _facts(episodes: Sequence[EnvironmentPeriod]) -> Mapping[str, str]:
-    return episodes[-1].facts if episodes else {}
 
 
 def _row(kind: tuple[str, str, int, int], rankings: Sequence[Ranking]) -> CardRow:

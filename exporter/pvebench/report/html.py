@@ -26,13 +26,13 @@ from pvebench.store.live_results import Trend
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.fastest_text import (
     after_cycles,
-    contest_text,
-    contest_title,
     gap_text,
     operation_lines,
+    ranking_text,
+    ranking_title,
     signed_percent,
 )
-from pvebench.verdicts.ranking import EMULATED, Place, Rank, Ranking, levels_of, totals
+from pvebench.verdicts.ranking import EMULATED, Rank, RankedCase, Ranking, levels_of, totals
 
 # --- geometry of the SVG charts: bars of one workload, curves of a sweep ---
 
@@ -208,7 +208,7 @@ def report_html(
         subject=subject,
         version=__version__,
         findings=[
-            (contest_title(ranking, name_node=several), contest_text(ranking, after_cycles))
+            (ranking_title(ranking, name_node=several), ranking_text(ranking, after_cycles))
             for ranking in subject.rankings
         ],
         blocks=blocks,
@@ -256,7 +256,7 @@ def _blocks(rows: Sequence[ResultRow], subject: Subject) -> list[SimpleNamespace
 
 
 def _with_rank(
-    row: ResultRow, places: Mapping[str, Place], trends: Mapping[str, Trend]
+    row: ResultRow, places: Mapping[str, RankedCase], trends: Mapping[str, Trend]
 ) -> SimpleNamespace:
     """Return a row with metric, value and number of runs that the ranking used, gap and order.
 
@@ -277,7 +277,7 @@ def _with_rank(
     )
 
 
-def _gap(place: Place | None) -> str:
+def _gap(place: RankedCase | None) -> str:
     if place is None or not place.compared:
         return f"not ranked ({place.exclusion.replace('_', ' ')})" if place else "not ranked"
     if place.rank is Rank.FASTEST:

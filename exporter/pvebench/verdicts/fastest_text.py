@@ -25,8 +25,8 @@ from pvebench.verdicts.change_text import interval_text, percent_text
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     Exclusion,
-    Place,
     Rank,
+    RankedCase,
     Ranking,
     answers,
     emulated_in,
@@ -80,33 +80,33 @@ def level_text(metric: str, level: float) -> str:
     return show_rate(level) if metric == "bandwidth" else f"{level:,.0f} IOPS"
 
 
-def contest_title(contest: Ranking, *, name_node: bool = False) -> str:
+def ranking_title(ranking: Ranking, *, name_node: bool = False) -> str:
     """Return `4k random read, depth 32 on local`."""
-    (first, *_) = (*contest.places, *contest.excluded)
-    where = f"{contest.node}, {contest.storage}" if name_node else contest.storage
+    (first, *_) = (*ranking.places, *ranking.excluded)
+    where = f"{ranking.node}, {ranking.storage}" if name_node else ranking.storage
     return f"{workload_text(first.definition)} on {where}"
 
 
-def contest_text(contest: Ranking, when: When) -> str:
+def ranking_text(ranking: Ranking, when: When) -> str:
     """Return the fastest configuration, the gap of the default, and its confidence."""
-    first = contest.fastest
+    first = ranking.fastest
     if first is None:
-        reasons = {NOT_COUNTED[place.exclusion][0] for place in contest.excluded}
+        reasons = {NOT_COUNTED[place.exclusion][0] for place in ranking.excluded}
         known = "; ".join(sorted(reasons - {""})) or "no VM has a comparable result yet"
         return f"No configuration is ranked: {known}."
-    level = level_text(contest.metric, first.level)
-    text = f"{configuration_text(first.definition)} {_rank(contest)}: {level}."
-    emulated = [EMULATED_TEXT] if contest.emulated else []
-    more = (excluded_text(place, contest.metric) for place in faster_excluded(contest))
-    return " ".join([*emulated, text, *_gap(contest, first, when), *more])
+    level = level_text(ranking.metric, first.level)
+    text = f"{configuration_text(first.definition)} {_rank(ranking)}: {level}."
+    emulated = [EMULATED_TEXT] if ranking.emulated else []
+    more = (excluded_text(place, ranking.metric) for place in faster_excluded(ranking))
+    return " ".join([*emulated, text, *_gap(ranking, first, when), *more])
 
 
-def _rank(contest: Ranking) -> str:
+def _rank(ranking: Ranking) -> str:
     """Return the rank of the first, no more than is known."""
-    other_places = contest.places[1:]
+    other_places = ranking.places[1:]
     if not other_places:
         return "is the only ranked configuration so far"
-    if not contest.decided:
+    if not ranking.decided:
         return "has the highest result of the durable configurations so far"
     alike = sum(place.rank is Rank.EQUAL for place in other_places)
     if not alike:
@@ -115,13 +115,13 @@ def _rank(contest: Ranking) -> str:
     return f"is among the fastest durable configurations ({others_text})"
 
 
-def _gap(contest: Ranking, first: Place, when: When) -> Iterator[str]:
+def _gap(ranking: Ranking, first: RankedCase, when: When) -> Iterator[str]:
     """Yield the gap of the default; if that is the fastest, the gap of the second."""
-    usual = contest.usual
+    usual = ranking.usual
     if usual is first:
         yield "This is the default."
-        if len(contest.places) > 1:
-            second = contest.places[1]
+        if len(ranking.places) > 1:
+            second = ranking.places[1]
             yield compared_text(
                 f"The second ({configuration_text(second.definition)})", second, when
             )
@@ -133,7 +133,7 @@ def _lower(subject: str) -> str:
     return subject[:1].lower() + subject[1:]
 
 
-def compared_text(subject: str, place: Place, when: When) -> str:
+def compared_text(subject: str, place: RankedCase, when: When) -> str:
     """Return the gap of a configuration to the fastest, as a sentence about `subject`."""
     if place.rank is Rank.SLOWER:
         interval = interval_text(place.ratio, place.low, place.high)
@@ -154,7 +154,7 @@ def compared_text(subject: str, place: Place, when: When) -> str:
     )
 
 
-def gap_text(place: Place) -> str:
+def gap_text(place: RankedCase) -> str:
     """Return the gap of a compared configuration to the fastest and its noise, for a cell."""
     gap = signed_percent(place.ratio)
     if place.rank is Rank.UNKNOWN:
@@ -171,16 +171,16 @@ def signed_percent(ratio: float) -> str:
 LOST: Final = "flushed writes are lost, by measurement or by options of the storage"
 
 
-def faster_excluded(contest: Ranking) -> Iterator[Place]:
+def faster_excluded(ranking: Ranking) -> Iterator[RankedCase]:
     """Yield the fastest excluded configuration of each kind, if it beats the fastest."""
     for exclusion, (reason, *_) in NOT_COUNTED.items():
-        own = (place for place in contest.excluded if place.exclusion is exclusion and reason)
+        own = (place for place in ranking.excluded if place.exclusion is exclusion and reason)
         best = max(own, key=lambda place: place.level, default=None)
-        if best is not None and best.level > contest.places[0].level:
+        if best is not None and best.level > ranking.places[0].level:
             yield best
 
 
-def excluded_text(place: Place, metric: str) -> str:
+def excluded_text(place: RankedCase, metric: str) -> str:
     """Return the result of a configuration that is not ranked, and why."""
     configuration, level = configuration_text(place.definition), level_text(metric, place.level)
     lost = place.exclusion is Exclusion.NOT_DURABLE and not place.definition.ignores_flushes
@@ -291,7 +291,7 @@ def cycle_end_lines(
     rankings = answers(view)
     several = len({ranking.node for ranking in rankings}) > 1
     results += (
-        f"{contest_title(ranking, name_node=several)}: {contest_text(ranking, when)}"
+        f"{ranking_title(ranking, name_node=several)}: {ranking_text(ranking, when)}"
         for ranking in rankings
         if ranking.node == node
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -50,13 +50,12 @@ class Outage:
     end: float
 
 
-def outages(report: NodeReport) -> tuple[Outage, ...]:
-    """Return when a node had no result though several were due, the newest first."""
-    return tuple(reversed([*_outages(report)][-MOST_OUTAGES:]))
+def outages(report: NodeReport) -> list[Outage]:
+    """Return when a node had no result though several were due, the newest first.
 
-
-def _outages(report: NodeReport) -> Iterator[Outage]:
-    """Yield the long pauses of the case with most runs in which no other case had a run."""
+    Those are the long pauses of the case with most runs in which no other case had a run.
+    """
+    found: list[Outage] = []
     histories = {
         verdict.history.of: verdict.history for verdict in report.verdicts if verdict.history.points
     }
@@ -74,7 +73,8 @@ def _outages(report: NodeReport) -> Iterator[Outage]:
         begin = max(ends[split - 1] for ends, split in splits if split)
         end = min(ends[split] for ends, split in splits if split < len(ends))
         if end - begin >= least:
-            yield Outage(report.node, begin, end)
+            found.append(Outage(report.node, begin, end))
+    return found[: -MOST_OUTAGES - 1 : -1]
 
 
 def outage_text(outage: Outage) -> str:
@@ -148,6 +148,11 @@ class Verdicts:
         """The verdicts on all cases and metrics, those that need attention first."""
         verdicts = [verdict for report in self.reports for verdict in report.verdicts]
         return tuple(sorted(verdicts, key=lambda one: (_RANK[one.state], -abs(one.effect))))
+
+    @property
+    def inconclusive(self) -> list[Verdict]:
+        """The inconclusive verdicts."""
+        return [verdict for verdict in self.verdicts if not verdict.state.judged]
 
     def of_case(self, key: str) -> tuple[Verdict, ...]:
         """Return the verdicts on one case's metrics, those that need attention first."""

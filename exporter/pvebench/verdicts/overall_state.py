@@ -145,9 +145,7 @@ def count_line(verdicts: Verdicts) -> str:
     kind = "open" if WORSE & counts.keys() else ""
     if not counts:
         return f"No verdict yet. Each case needs {LEAST_JUDGED} runs."
-    unknown = [
-        verdict for verdict in verdicts.verdicts if verdict.state is VerdictState.INCONCLUSIVE
-    ]
+    unknown = verdicts.inconclusive
     if not unknown:
         return f"{_ruled_out(verdicts, kind)}: {counts_text(verdicts)}."
     first = min(unknown, key=lambda verdict: (not verdict.more_runs, verdict.more_runs))
@@ -175,9 +173,7 @@ def counts_text(verdicts: Verdicts, *, without: VerdictState | None = None) -> s
 
 def progress_lines(verdicts: Verdicts) -> Iterator[str]:
     """Yield what is known and what is missing; nothing if all is known."""
-    unknown = [
-        verdict for verdict in verdicts.verdicts if verdict.state is VerdictState.INCONCLUSIVE
-    ]
+    unknown = verdicts.inconclusive
     if not unknown:
         return
     known = counts_text(verdicts, without=VerdictState.INCONCLUSIVE)

@@ -71,7 +71,7 @@ class Rank(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankedCase:
     """One configuration in a ranking.
 
     Attributes:
@@ -114,8 +114,8 @@ class Ranking:
     storage: str
     workload: str
     metric: str
-    places: tuple[Place, ...] = ()
-    excluded: tuple[Place, ...] = ()
+    places: tuple[RankedCase, ...] = ()
+    excluded: tuple[RankedCase, ...] = ()
     emulated: bool = False
 
     @property
@@ -129,7 +129,7 @@ class Ranking:
         return self.sound and all(place.rank is not Rank.UNKNOWN for place in self.places)
 
     @property
-    def fastest(self) -> Place | None:
+    def fastest(self) -> RankedCase | None:
         """The first; None if none is ranked."""
         return self.places[0] if self.places else None
 
@@ -141,13 +141,13 @@ class Ranking:
         )
 
     @property
-    def usual(self) -> Place | None:
+    def usual(self) -> RankedCase | None:
         """The default configuration of Proxmox VE, if it is ranked; else None."""
         every = (place for place in (*self.places, *self.excluded) if is_usual(place.definition))
         usual = min(every, key=_usual_rank, default=None)
         return usual if usual in self.places else None
 
-    def place(self, key: str) -> Place | None:
+    def place(self, key: str) -> RankedCase | None:
         """Return a case of the ranking; None if it has no result."""
         return next((place for place in (*self.places, *self.excluded) if place.key == key), None)
 
@@ -158,7 +158,7 @@ def is_usual(definition: Definition) -> bool:
     return plain and definition.bus == Bus.SCSI and definition.cache == Cache.NONE
 
 
-def _usual_rank(place: Place) -> tuple[bool, int]:
+def _usual_rank(place: RankedCase) -> tuple[bool, int]:
     return (place.definition.format != "raw", len(further_options(place.definition)))
 
 
@@ -236,7 +236,7 @@ def _ranking(
     environment = newest.environment if newest else ""
     metric = next((trend.metric for trend in measured.values()), "")
     places = [
-        Place(
+        RankedCase(
             key=key,
             definition=cases[key],
             exclusion=exclusion_of(cases[key], durability, trend),
@@ -301,8 +301,8 @@ def level_of(trend: Trend) -> float:
 
 
 def _compared(
-    places: Iterable[Place], ranked: Sequence[Place], trends: Mapping[str, Trend]
-) -> Iterator[Place]:
+    places: Iterable[RankedCase], ranked: Sequence[RankedCase], trends: Mapping[str, Trend]
+) -> Iterator[RankedCase]:
     """Yield the configurations compared with the fastest."""
     for place in places:
         if not ranked or place is ranked[0]:

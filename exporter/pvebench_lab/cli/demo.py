@@ -93,7 +93,7 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
 def judge_past(store: Store, end: float) -> Sequence[PastMetrics]:
     """Judge the simulated runs at past moments; minutes of CPU for a whole year."""
     results, issues = LiveResults(store), load_known_issues()
-    begun = {episode.started.timestamp() for episode in results.now.periods}
+    begun = {period.started.timestamp() for period in results.now.periods}
     # The changes of the past get the IDs that the exporter gives them now.
     verdict = VerdictService(results, issues).judge()
     past = []

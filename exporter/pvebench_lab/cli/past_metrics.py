@@ -265,14 +265,14 @@ def _note_summary(
 ) -> None:
     """Add the environments in order, and the definitions of scenarios and workloads."""
     shown: set[Key] = set()
-    moments = sorted({episode.started for episode in snapshot.view.periods})
+    moments = sorted({period.started for period in snapshot.view.periods})
     begun = [moment for moment in moments if moment.timestamp() < window.end]
     first = max((start for start in begun if start.timestamp() <= window.start), default=None)
     for moment in [start for start in begun if first is None or start >= first]:
         periods = [
-            replace(episode, finished=min(episode.finished, max(moment, episode.started)))
-            for episode in snapshot.view.periods
-            if episode.started <= moment
+            replace(period, finished=min(period.finished, max(moment, period.started)))
+            for period in snapshot.view.periods
+            if period.started <= moment
         ]
         then = Snapshot(now=moment, records=[], view=replace(snapshot.view, periods=periods))
         families = Families()

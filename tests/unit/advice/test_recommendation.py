@@ -35,7 +35,7 @@ from pvebench.model.figures import JUDGED
 from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import Trend, View
-from pvebench.verdicts.fastest_text import after_cycles, contest_text
+from pvebench.verdicts.fastest_text import after_cycles, ranking_text
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import summary
 from pvebench.verdicts.ranking import Exclusion, answers, rankings
@@ -141,7 +141,7 @@ def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int |
     levels = {DEFAULT: 1000, "virtio.raw.writeback": 4000, THREAD: 1300}
     view = replace(view_of(results(levels, runs=2, **load)), simulated=False)
     one, (shown,) = advice(view), answers(view)
-    text = contest_text(shown, after_cycles)
+    text = ranking_text(shown, after_cycles)
     assert one.standing is Standing.MEASURE
     name = configuration_text(one.chosen.definition)
     assert f"The highest durable result so far is {name}." in first_sentence(one)

@@ -29,15 +29,23 @@ from pvebench.verdicts.fastest_text import (
     LEAST_JUDGED,
     after_cycles,
     compared_text,
-    contest_text,
-    contest_title,
     cycle_end_lines,
     milestone_text,
     milestones,
+    ranking_text,
+    ranking_title,
     schedule_of,
     signed_percent,
 )
-from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, answers, rankings
+from pvebench.verdicts.ranking import (
+    LEAST_RUNS,
+    Exclusion,
+    Rank,
+    RankedCase,
+    Ranking,
+    answers,
+    rankings,
+)
 from pvebench.web.views.tables import _gap, numbers_of
 from testing.faulty_node import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack
@@ -76,7 +84,7 @@ def trend(level: float, *, runs: int, seed: int = 1, environment: str = "e") -> 
     return Trend("iops", points)
 
 
-def contest_of(levels: dict[str, float], *, runs: int) -> Ranking:
+def ranking_of(levels: dict[str, float], *, runs: int) -> Ranking:
     trends = {
         slug: trend(level, runs=runs, seed=seed)
         for seed, (slug, level) in enumerate(levels.items(), start=1)
@@ -85,34 +93,34 @@ def contest_of(levels: dict[str, float], *, runs: int) -> Ranking:
     return found
 
 
-def order(places: Sequence[Place]) -> list[str]:
+def order(places: Sequence[RankedCase]) -> list[str]:
     return [one.key for one in places]
 
 
 def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_interval() -> None:
-    contest = contest_of({"scsi.raw.none": 8000, "virtio.raw.none": 10000}, runs=8)
-    assert order(contest.places) == ["virtio.raw.none", "scsi.raw.none"]
-    usual = contest.usual
+    ranking = ranking_of({"scsi.raw.none": 8000, "virtio.raw.none": 10000}, runs=8)
+    assert order(ranking.places) == ["virtio.raw.none", "scsi.raw.none"]
+    usual = ranking.usual
     assert usual is not None
     assert usual.rank is Rank.SLOWER
     assert usual.low < -0.2 < usual.high < -0.1
-    text = contest_text(contest, after_cycles)
+    text = ranking_text(ranking, after_cycles)
     assert text.startswith("virtio, raw, cache none is the fastest durable configuration: 9,9")
     assert "The default (scsi, raw, cache none) is 2" in text
     assert "% slower (95% CI " in text
 
 
 def test_a_gap_with_a_ci_of_half_its_value_is_not_yet_known() -> None:
-    contest = contest_of({"scsi.raw.none": 8000, "virtio.raw.none": 10000}, runs=8)
-    wide = replace(contest.places[1], rank=Rank.UNKNOWN, low=-0.83, high=0.5)
+    ranking = ranking_of({"scsi.raw.none": 8000, "virtio.raw.none": 10000}, runs=8)
+    wide = replace(ranking.places[1], rank=Rank.UNKNOWN, low=-0.83, high=0.5)
     text = compared_text("The default", wide, after_cycles)
     assert text == "8 runs can't show whether the default is slower."
 
 
 def test_what_is_within_noise_is_not_called_slower() -> None:
-    contest = contest_of({"scsi.raw.none": 10000, "virtio.raw.none": 10010}, runs=8)
-    assert contest.places[1].rank is Rank.EQUAL
-    text = contest_text(contest, after_cycles)
+    ranking = ranking_of({"scsi.raw.none": 10000, "virtio.raw.none": 10010}, runs=8)
+    assert ranking.places[1].rank is Rank.EQUAL
+    text = ranking_text(ranking, after_cycles)
     assert "is among the fastest durable configurations (1 other within noise)" in text
     assert " is within noise, at most " in text
     assert "% slower (95% CI" not in text
@@ -120,9 +128,9 @@ def test_what_is_within_noise_is_not_called_slower() -> None:
 
 @pytest.mark.parametrize("runs", range(1, LEAST_RUNS))
 def test_with_too_few_runs_it_says_that_it_cannot_be_known_and_when_it_will(runs: int) -> None:
-    contest = contest_of({"scsi.raw.none": 5000, "virtio.raw.none": 10000}, runs=runs)
-    text = contest_text(contest, after_cycles)
-    assert contest.places[1].rank is Rank.UNKNOWN
+    ranking = ranking_of({"scsi.raw.none": 5000, "virtio.raw.none": 10000}, runs=runs)
+    text = ranking_text(ranking, after_cycles)
+    assert ranking.places[1].rank is Rank.UNKNOWN
     assert "has the highest result of the durable configurations so far" in text
     assert "fastest" not in text
     needed = f"each can't exclude noise; {count_text(LEAST_RUNS - runs, 'more cycle')} needed."
@@ -144,10 +152,10 @@ def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
 
 
 def test_what_loses_data_is_never_the_fastest_and_the_text_says_why() -> None:
-    contest = contest_of({"scsi.raw.none": 8000, "scsi.raw.unsafe": 30000}, runs=4)
-    assert order(contest.places) == ["scsi.raw.none"]
-    assert [one.exclusion for one in contest.excluded] == [Exclusion.NOT_DURABLE]
-    text = contest_text(contest, after_cycles)
+    ranking = ranking_of({"scsi.raw.none": 8000, "scsi.raw.unsafe": 30000}, runs=4)
+    assert order(ranking.places) == ["scsi.raw.none"]
+    assert [one.exclusion for one in ranking.excluded] == [Exclusion.NOT_DURABLE]
+    text = ranking_text(ranking, after_cycles)
     assert text.startswith("scsi, raw, cache none is the only ranked configuration so far")
     assert "scsi, raw, cache unsafe reaches 3" in text
     assert "excluded: ignores flushes, a host crash loses data" in text
@@ -158,10 +166,10 @@ def test_warm_caches_and_the_host_itself_stand_apart() -> None:
     warm = cases["scsi.raw.writeback"]
     cases["scsi.raw.writeback"] = replace(warm, options={**warm.options, "host_cache": "warm"})
     trends = {slug: trend(9000 + 9 * place, runs=3) for place, slug in enumerate(cases)}
-    (contest,) = rankings(View(trends=trends), cases)
-    assert order(contest.places) == ["scsi.raw.none"]
-    assert {one.exclusion for one in contest.excluded} == {Exclusion.WARM, Exclusion.HOST}
-    assert "excluded: may read from host memory" in contest_text(contest, after_cycles)
+    (ranking,) = rankings(View(trends=trends), cases)
+    assert order(ranking.places) == ["scsi.raw.none"]
+    assert {one.exclusion for one in ranking.excluded} == {Exclusion.WARM, Exclusion.HOST}
+    assert "excluded: may read from host memory" in ranking_text(ranking, after_cycles)
 
 
 def test_a_table_without_a_ranked_configuration_says_why() -> None:
@@ -169,9 +177,9 @@ def test_a_table_without_a_ranked_configuration_says_why() -> None:
         slug: replace(one, options={**one.options, "host_cache": "arc"})
         for slug, one in disks("scsi.raw.none", "virtio.raw.none").items()
     }
-    (contest,) = rankings(View(trends={slug: trend(9000, runs=3) for slug in zfs}), zfs)
-    assert not contest.places
-    text = contest_text(contest, after_cycles)
+    (ranking,) = rankings(View(trends={slug: trend(9000, runs=3) for slug in zfs}), zfs)
+    assert not ranking.places
+    text = ranking_text(ranking, after_cycles)
     assert text == "No configuration is ranked: may read from host memory."
 
 
@@ -179,9 +187,9 @@ def test_only_runs_in_the_present_environment_are_compared() -> None:
     old, new = trend(20000, runs=8, environment="old"), trend(5000, runs=2, seed=2)
     cases = disks("scsi.raw.none", "virtio.raw.none")
     both = Trend("iops", (*old.points, *new.points))
-    (contest,) = rankings(View(trends={"scsi.raw.none": both, "virtio.raw.none": old}), cases)
-    assert order(contest.places) == ["scsi.raw.none"]
-    assert (contest.places[0].runs, round(contest.places[0].level, -3)) == (2, 5000)
+    (ranking,) = rankings(View(trends={"scsi.raw.none": both, "virtio.raw.none": old}), cases)
+    assert order(ranking.places) == ["scsi.raw.none"]
+    assert (ranking.places[0].runs, round(ranking.places[0].level, -3)) == (2, 5000)
 
 
 def test_writes_that_the_hosts_memory_takes_are_called_so_unless_each_is_synced() -> None:
@@ -194,9 +202,9 @@ def test_writes_that_the_hosts_memory_takes_are_called_so_unless_each_is_synced(
         ),
     )
     for case, said in ((cached, True), (replace(cached, workload=workload), False)):
-        (contest,) = rankings(View(trends={"k": trend(100, runs=1)}), {"k": Definition.of(case)})
-        assert bool(contest.excluded) is said
-        text = contest_text(contest, after_cycles)
+        (ranking,) = rankings(View(trends={"k": trend(100, runs=1)}), {"k": Definition.of(case)})
+        assert bool(ranking.excluded) is said
+        text = ranking_text(ranking, after_cycles)
         assert ("its writes stay in host memory until the guest flushes" in text) is said
 
 
@@ -330,8 +338,8 @@ def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
     late = simulation.world.clock.now() + timedelta(days=3)
     (first, *_) = answers(view)
     when = schedule_of(view, [simulation.worker.status], late)
-    assert "2 more runs needed" in contest_text(first, when)
-    assert contest_title(first, name_node=True).endswith("on lab, local")
+    assert "2 more runs needed" in ranking_text(first, when)
+    assert ranking_title(first, name_node=True).endswith("on lab, local")
 
 
 def test_what_was_worked_out_of_a_run_goes_with_it() -> None:
@@ -352,11 +360,11 @@ def test_a_noisy_default_is_not_replaced_by_another_format() -> None:
     quiet = {slug: trend(level, runs=4) for slug, level in levels.items()}
     noisy = tuple(replace(point, ok=False) for point in trend(9000, runs=4).points)
     trends = {**quiet, "scsi.raw.none": Trend("iops", noisy)}
-    (contest,) = rankings(View(trends=trends), disks(*trends))
-    assert "The default" not in contest_text(contest, after_cycles)
+    (ranking,) = rankings(View(trends=trends), disks(*trends))
+    assert "The default" not in ranking_text(ranking, after_cycles)
     # Where only qcow2 is measured, it is the default.
-    (contest,) = rankings(View(trends=quiet), disks(*quiet))
-    assert "The default (scsi, qcow2, cache none) is" in contest_text(contest, after_cycles)
+    (ranking,) = rankings(View(trends=quiet), disks(*quiet))
+    assert "The default (scsi, qcow2, cache none) is" in ranking_text(ranking, after_cycles)
 
 
 def test_noisy_runs_never_win_and_do_not_count() -> None:
@@ -370,11 +378,11 @@ def test_noisy_runs_never_win_and_do_not_count() -> None:
         "virtio.raw.none": mixed,
         "scsi.raw.writeback": noisy,
     }
-    (contest,) = rankings(View(trends=trends), cases)
-    assert order(contest.places) == ["scsi.raw.none", "virtio.raw.none"]
-    assert [(one.exclusion, one.runs) for one in contest.excluded] == [(Exclusion.NOISY, 0)]
-    assert [one.runs for one in contest.places] == [4, 4]
-    assert "; excluded: noisy runs only; raise `runtime`." in contest_text(contest, after_cycles)
+    (ranking,) = rankings(View(trends=trends), cases)
+    assert order(ranking.places) == ["scsi.raw.none", "virtio.raw.none"]
+    assert [(one.exclusion, one.runs) for one in ranking.excluded] == [(Exclusion.NOISY, 0)]
+    assert [one.runs for one in ranking.places] == [4, 4]
+    assert "; excluded: noisy runs only; raise `runtime`." in ranking_text(ranking, after_cycles)
 
 
 def test_an_emulated_cpu_has_no_fastest_configuration() -> None:
@@ -389,8 +397,8 @@ def test_an_emulated_cpu_has_no_fastest_configuration() -> None:
     )
     assert real.decided
     assert not emulated.decided
-    assert "is the fastest" in contest_text(real, after_cycles)
-    text = contest_text(emulated, after_cycles)
+    assert "is the fastest" in ranking_text(real, after_cycles)
+    text = ranking_text(emulated, after_cycles)
     assert text.startswith("Emulated CPU (TCG): the values say little about a VM with KVM. ")
     assert "fastest" not in text
 
@@ -401,9 +409,9 @@ def test_noise_that_hides_much_is_not_called_equality() -> None:
     plain = trend(1, runs=3)
     points = [replace(p, value=v) for p, v in zip(plain.points, wild, strict=True)]
     trends = {"scsi.raw.none": trend(9500, runs=3), "virtio.raw.none": Trend("iops", (*points,))}
-    (contest,) = rankings(View(trends=trends), cases)
-    assert contest.places[1].rank is Rank.UNKNOWN
-    text = contest_text(contest, after_cycles)
+    (ranking,) = rankings(View(trends=trends), cases)
+    assert ranking.places[1].rank is Rank.UNKNOWN
+    text = ranking_text(ranking, after_cycles)
     assert "within noise" not in text
     assert "fastest" not in text
 
@@ -438,26 +446,26 @@ def test_no_cell_contradicts_its_table(
         )
         for place, (key, history) in enumerate(zip(cases, histories, strict=True))
     }
-    (contest,) = rankings(View(trends=trends), cases)
+    (ranking,) = rankings(View(trends=trends), cases)
     shown = {key: sum(one.value for one in numbers_of(trends[key])) for key in cases}
-    levels = [shown[place.key] for place in contest.places]
+    levels = [shown[place.key] for place in ranking.places]
     assert levels == sorted(levels, reverse=True)
-    for place in (*contest.places, *contest.excluded):
+    for place in (*ranking.places, *ranking.excluded):
         assert place.level == shown[place.key]
         assert max(one.runs for one in numbers_of(trends[place.key])) == place.runs or (
             place.exclusion is Exclusion.NOISY and place.runs == 0
         )
-    for place in contest.places[1:]:
+    for place in ranking.places[1:]:
         assert place.ratio == pytest.approx(shown[place.key] / levels[0] - 1)
         assert place.ratio <= 0
         assert math.isnan(place.low) or place.low <= place.ratio <= place.high
         assert place.rank is not Rank.SLOWER or place.ratio < 0
         assert place.rank is not Rank.EQUAL or place.low >= -0.1
         assert place.rank is not Rank.FASTEST
-        gap, best = _gap(place, contest)
+        gap, best = _gap(place, ranking)
         assert gap.startswith(signed_percent(place.ratio))
         assert not (best and place.rank is not Rank.EQUAL)
-        assert not (best and contest.emulated)
-    text = contest_text(contest, after_cycles)
-    known = bool(contest.places) and min(place.runs for place in contest.places) >= LEAST_RUNS
+        assert not (best and ranking.emulated)
+    text = ranking_text(ranking, after_cycles)
+    known = bool(ranking.places) and min(place.runs for place in ranking.places) >= LEAST_RUNS
     assert known or "fastest" not in text

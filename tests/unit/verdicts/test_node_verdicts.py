@@ -50,14 +50,14 @@ def test_a_week_without_results_of_any_case_is_an_outage() -> None:
 
 def test_a_case_that_was_not_measured_while_others_were_is_no_outage() -> None:
     daily = [day for day in range(60) if not 40 < day < 48]
-    assert outages(report(daily, range(30, 60))) == ()
+    assert outages(report(daily, range(30, 60))) == []
 
 
 def test_rare_runs_are_no_outages_nor_is_a_change_of_the_schedule() -> None:
-    assert outages(report(range(0, 365, 7))) == ()
-    assert outages(report([*range(0, 90, 3), *range(90, 180)])) == ()
+    assert outages(report(range(0, 365, 7))) == []
+    assert outages(report([*range(0, 90, 3), *range(90, 180)])) == []
     # Of many runs per day, a pause of some hours is no outage.
-    assert outages(report([n / 24 for n in range(240) if not 100 < n < 115])) == ()
+    assert outages(report([n / 24 for n in range(240) if not 100 < n < 115])) == []
     assert LEAST_OUTAGE_SECONDS == DAY
 
 
@@ -68,8 +68,8 @@ def test_very_many_outages_are_bounded_and_newest_first() -> None:
 
 
 def test_without_runs_there_is_no_outage() -> None:
-    assert outages(report()) == ()
-    assert outages(report([5])) == ()
+    assert outages(report()) == []
+    assert outages(report([5])) == []
 
 
 def test_less_than_two_days_are_hours() -> None:

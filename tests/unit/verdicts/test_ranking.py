@@ -22,7 +22,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.report.table import result_rows
 from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends
-from pvebench.verdicts.fastest_text import after_cycles, contest_text, contest_title
+from pvebench.verdicts.fastest_text import after_cycles, ranking_text, ranking_title
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.ranking import Exclusion, answers, rankings, shown_definitions
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -100,7 +100,7 @@ def test_rankings_have_no_place_for_disturbed_runs(view: View) -> None:
 
 def test_sentences_name_the_undisturbed_case_only(view: View) -> None:
     (only,) = answers(view)
-    assert contest_title(only) == "4k random write, depth 1, each write synced on local"
+    assert ranking_title(only) == "4k random write, depth 1, each write synced on local"
     assert answers(view, disturbed_only(view)) == ()
 
 
@@ -205,7 +205,7 @@ def test_warm_reads_are_excluded_in_the_ranking_and_named_in_every_output(
     view = results.now
     assert excluded(view) == {"none": Exclusion.NO, "writeback": Exclusion.WARM}
     assert excluded(LiveResults(results.store).now) == excluded(view)
-    text = " ".join(contest_text(ranking, after_cycles) for ranking in answers(view))
+    text = " ".join(ranking_text(ranking, after_cycles) for ranking in answers(view))
     assert "cache writeback reaches 9,000 IOPS; excluded: may read from host memory" in text
     families = Families()
     collect_settings(

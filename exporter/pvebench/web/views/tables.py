@@ -23,12 +23,12 @@ from pvebench.report.value_text import iso, outcome_text, show_age, show_spread,
 from pvebench.store.live_results import MAIN_METRICS, PlannedCase, Trend, View, cached_by_trend
 from pvebench.store.records import CaseRecord, StoredRun
 from pvebench.verdicts.change_text import change_text
-from pvebench.verdicts.fastest_text import NOT_COUNTED, When, contest_text, gap_text
+from pvebench.verdicts.fastest_text import NOT_COUNTED, When, gap_text, ranking_text
 from pvebench.verdicts.overall_state import verdict_sign
 from pvebench.verdicts.ranking import (
     Exclusion,
-    Place,
     Rank,
+    RankedCase,
     Ranking,
     counted,
     emulated_in,
@@ -209,7 +209,7 @@ def _table(
         title=workload_text(first),
         slug=first.workload,
         place=f"node {first.node}, {storage}" if name_node else storage,
-        found=" ".join(contest_text(ranking, when) for ranking in rankings),
+        found=" ".join(ranking_text(ranking, when) for ranking in rankings),
         caches=caches,
         rows=[
             SimpleNamespace(
@@ -224,12 +224,12 @@ def _cache_order(cache: str) -> tuple[int, str]:
     return (CACHES.index(cache) if cache in CACHES else len(CACHES), cache)
 
 
-def _placed(key: str, rankings: Sequence[Ranking]) -> tuple[Place | None, Ranking | None]:
+def _placed(key: str, rankings: Sequence[Ranking]) -> tuple[RankedCase | None, Ranking | None]:
     places = ((ranking.place(key), ranking) for ranking in rankings)
     return next((pair for pair in places if pair[0] is not None), (None, None))
 
 
-def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
+def _gap(place: RankedCase | None, ranking: Ranking | None) -> tuple[str, bool]:
     """Return the gap of a case to the fastest as text, and whether it is among the best."""
     if place is None or ranking is None or not place.compared:
         return "", False
@@ -245,7 +245,7 @@ def _cell(
     key: str,
     now: datetime,
     changed: Verdict | None,
-    place: Place | None,
+    place: RankedCase | None,
     gap: tuple[str, bool],
 ) -> SimpleNamespace:
     """Return the cell of a case; `gap`: to the fastest of its table, and if it is the best."""
