@@ -7,6 +7,7 @@ it, another node shows it too. It must keep its id, so that it is reported once.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -51,49 +52,45 @@ class ChangeTracker:
     def name(self, verdicts: Verdicts) -> tuple[Change, ...]:
         """Return all changes in their order, with ID, storages and severity."""
         self._load()
-        opened = [change for change in verdicts.changes if change.state == "open"]
-        apart = _apart(verdicts)
-        changes = list(self._known.values())
-        ids = recognized(opened, changes, apart)
-        rest = [place for place in range(len(opened)) if place not in ids]
-        parts = recognized([opened[place] for place in rest], changes, apart)
-        named = self._named(opened, ids, verdicts)
-        now = {change.id: self._as_known(change) for change in named}
-        for number, reported in parts.items():  # parts of a change that was reported as a whole
-            whole, name = self._known[reported], named[rest[number]].id
-            now[name] = replace(now[name], notified=whole.notified, notified_at=whole.notified_at)
-        missing = [known_change for known_change in changes if known_change.id not in now]
-        over = [change for change in verdicts.changes if change.state != "open"]
-        past = recognized(over, missing, apart)
-        closed = iter(self._named(over, past, verdicts, taken=now))
-        self._update(now, missing, opened, verdicts, apart)
-        in_order = iter(named)
-        return tuple(
-            next(in_order if change.state == "open" else closed) for change in verdicts.changes
+        known, apart = list(self._known.values()), _apart(verdicts)
+        order = sorted(
+            range(len(verdicts.changes)), key=lambda place: verdicts.changes[place].state != "open"
         )
+        changes = [verdicts.changes[place] for place in order]
+        opened = [change for change in changes if change.state == "open"]
+        ids = recognized(opened, known, apart)
+        new = [place for place in range(len(opened)) if place not in ids]
+        parts = recognized([opened[place] for place in new], known, apart)
+        missing = [change for change in known if change.id not in ids.values()]
+        absorbed = set(recognized(opened, missing, apart).values())
+        past = recognized(changes[len(opened) :], missing, apart)
+        ids |= {len(opened) + place: name for place, name in past.items()}
+        named = self._named(changes, ids, verdicts)
+        now = {change.id: self._as_known(change) for change in named[: len(opened)]}
+        for number, reported in parts.items():  # parts of a change that was reported as a whole
+            whole, name = self._known[reported], named[new[number]].id
+            now[name] = replace(now[name], notified=whole.notified, notified_at=whole.notified_at)
+        moment = max((report.judged_until for report in verdicts.reports), default=0.0)
+        over = _over(missing, named[len(opened) :], moment)
+        self._keep(now | {name: change for name, change in over.items() if name not in absorbed})
+        by_place = dict(zip(order, named, strict=True))
+        return tuple(by_place[place] for place in range(len(order)))
 
     def _named(
-        self,
-        changes: Sequence[Change],
-        ids: Mapping[int, str],
-        verdicts: Verdicts,
-        taken: Iterable[str] = (),
+        self, changes: Sequence[Change], ids: Mapping[int, str], verdicts: Verdicts
     ) -> list[Change]:
         """Return the changes with ID, storages and severity; `ids`: those known, by position."""
-        taken, judged = {*ids.values(), *self._known, *taken}, _judged_cases(verdicts)
+        taken = {*ids.values(), *self._known}
+        cases = {verdict.history.of for verdict in verdicts.verdicts if verdict.state.judged}
+        judged = _by_storage(cases, verdicts)
         named: list[Change] = []
         for place, change in enumerate(changes):
             identifier = ids.get(place) or _new_id(change, taken)
             taken.add(identifier)
-            moved = _by_place(set(change.cases), verdicts.labels)
-            named.append(
-                replace(
-                    change,
-                    id=identifier,
-                    storages=tuple(sorted({storage for _, storage in moved if storage})),
-                    severity=severity_of(change, moved, judged),
-                )
-            )
+            moved = _by_storage(set(change.cases), verdicts)
+            severity = severity_of(change, moved, judged)
+            storages = tuple(sorted({storage for _, storage in moved if storage}))
+            named.append(replace(change, id=identifier, storages=storages, severity=severity))
         return named
 
     def _as_known(self, change: Change) -> KnownChange:
@@ -110,31 +107,6 @@ class ChangeTracker:
             notified_at=before.notified_at if before else 0.0,
         )
 
-    def _update(
-        self,
-        now: Mapping[str, KnownChange],
-        missing: Sequence[KnownChange],
-        opened: Sequence[Change],
-        verdicts: Verdicts,
-        apart: Apart,
-    ) -> None:
-        """Keep the open changes; the others have ended, joined another one, or are missing."""
-        moment = max((report.judged_until for report in verdicts.reports), default=0.0)
-        absorbed = set(recognized(opened, missing, apart).values())
-        closed = [change for change in verdicts.changes if _has_ended(change)]
-        ends = {name: closed[place] for place, name in recognized(closed, missing, apart).items()}
-        later = {change.id: _missing(change, ends.get(change.id), moment) for change in missing}
-        gone = {
-            change.id
-            for change in later.values()
-            if change.id in absorbed or (change.id not in ends and _long_over(change, moment))
-        }
-        after = {**now, **{name: change for name, change in later.items() if name not in gone}}
-        self._keep(
-            [change for name, change in after.items() if self._known.get(name) != change], gone
-        )
-        self._known = after
-
     def _load(self) -> None:
         try:
             if self._kept is not None:
@@ -142,7 +114,9 @@ class ChangeTracker:
         except StoreError as error:
             log.warning("loading change IDs failed", reason=str(error))
 
-    def _keep(self, changed: Sequence[KnownChange], gone: Iterable[str]) -> None:
+    def _keep(self, now: Mapping[str, KnownChange]) -> None:
+        changed = [change for name, change in now.items() if self._known.get(name) != change]
+        gone, self._known = self._known.keys() - now.keys(), dict(now)
         try:
             if self._kept is not None:
                 self._kept.keep(changed, gone)
@@ -155,8 +129,17 @@ def _has_ended(change: Change) -> bool:
     return change.state == "accepted" or change.end is not None
 
 
-def _long_over(change: KnownChange, moment: float) -> bool:
-    return change.ended is not None and moment - change.ended > KNOWN_SECONDS
+def _over(
+    missing: Sequence[KnownChange], closed: Iterable[Change], moment: float
+) -> dict[str, KnownChange]:
+    """Return the records of changes that are not open now, without those that ended long ago."""
+    ended = {change.id: change for change in closed if _has_ended(change)}
+    records = {change.id: _missing(change, ended.get(change.id), moment) for change in missing}
+    return {
+        name: record
+        for name, record in records.items()
+        if name in ended or record.ended is None or moment - record.ended <= KNOWN_SECONDS
+    }
 
 
 def _missing(change: KnownChange, end: Change | None, moment: float) -> KnownChange:
@@ -233,16 +216,6 @@ def _new_id(change: Change, taken: set[str]) -> str:
     raise AssertionError("more ids exist than are taken")
 
 
-def _judged_cases(verdicts: Verdicts) -> dict[NodeStorage, int]:
-    cases = {verdict.history.of for verdict in verdicts.verdicts if verdict.state.judged}
-    return _by_place(cases, verdicts.labels)
-
-
-def _by_place(
-    cases: Iterable[str], labels: Mapping[str, Mapping[str, str]]
-) -> dict[NodeStorage, int]:
-    counts: dict[NodeStorage, int] = {}
-    for case in cases:
-        place = (labels[case]["node"], labels[case]["storage"])
-        counts[place] = counts.get(place, 0) + 1
-    return counts
+def _by_storage(cases: Iterable[str], verdicts: Verdicts) -> Counter[NodeStorage]:
+    labels = (verdicts.labels[case] for case in cases)
+    return Counter((label["node"], label["storage"]) for label in labels)
