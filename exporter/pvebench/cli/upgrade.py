@@ -103,10 +103,7 @@ def _counts(results: LiveResults | None, view: View, node: str) -> Mapping[str, 
     counts = results.period_runs(node) if results else None
     if counts is not None:
         return counts
-    return {
-        key: sum(count for outcome, count in record.outcomes.items() if outcome.good)
-        for key, record in view.cases.items()
-    }
+    return {key: record.good_runs for key, record in view.cases.items()}
 
 
 # --- `pvebench gate`: may the upgrade go on to the other nodes?

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from sqlalchemy import Engine, RowMapping, delete, func, insert, select
+from sqlalchemy import Engine, RowMapping, delete, insert, select
 
 from pvebench.model.definition import Definition
 from pvebench.model.units import format_size, whole_number
@@ -73,11 +73,6 @@ class Decisions:
                 )
                 for row in rows
             ]
-
-    def count(self) -> int:
-        """Return the number of decisions, which grows with every decision."""
-        with reading(self._engine) as connection:
-            return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
 
 
 # --- Known changes.

@@ -155,6 +155,11 @@ class CaseRecord:
         )
 
     @property
+    def good_runs(self) -> int:
+        """Number of good runs, including removed ones."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome.good)
+
+    @property
     def key(self) -> str:
         """Key of the case."""
         return self.last.case_key

@@ -15,7 +15,7 @@ from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT
 from pvebench.model.definition import configuration_text, workload_text
 from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION, was_canceled
-from pvebench.model.run import Outcome, Sample
+from pvebench.model.run import Sample
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import count_text, show_clock, show_rate
 from pvebench.model.workload import DISK_OPERATIONS, FLEECING, operation_words
@@ -235,7 +235,7 @@ def milestones(
 
     Without `statuses`, those of the workers of this process, no time is known.
     """
-    counts = {key: _good_runs(view, key) for key in view.planned}
+    counts = {key: view.cases[key].good_runs if key in view.cases else 0 for key in view.planned}
     tried = {key: count for key, count in counts.items() if count or key not in view.cases}
     if not tried or min(tried.values()) >= LEAST_JUDGED:
         return ()
@@ -248,14 +248,6 @@ def milestones(
         )
         for runs, text in _STEPS
     )
-
-
-def _good_runs(view: View, key: str) -> int:
-    record = view.cases.get(key)
-    return 0 if record is None else sum(record.outcomes.get(outcome, 0) for outcome in _COUNTED)
-
-
-_COUNTED: Final = tuple(outcome for outcome in Outcome if outcome.good)
 
 
 def _reached_at(

@@ -34,9 +34,6 @@ class DecisionSource(Protocol):
     def all(self) -> Sequence[Decision]:
         """Return all decisions, oldest first."""
 
-    def count(self) -> int:
-        """Return their number, which grows with every decision."""
-
 
 class KnownChanges(Protocol):
     """Known changes, to recognize them at the next update."""
@@ -301,13 +298,10 @@ class JudgeInput:
             new: runs of cases, later than those before.
             until: ignore later decisions; Unix seconds.
         """
-        decisions = self._results.store.decisions
-        decided = decisions.count() != len(self._decisions)
-        if decided:
-            self._decisions = [
-                decision for decision in decisions.all() if decision.made.timestamp() <= until
-            ]
-        return self._add(new) or decided
+        decisions = self._results.store.decisions.all()
+        before = self._decisions
+        self._decisions = [item for item in decisions if item.made.timestamp() <= until]
+        return self._add(new) or self._decisions != before
 
     def _forget(self) -> None:
         """Drop the runs that the store has dropped."""

@@ -19,14 +19,13 @@ from pvebench.model.figures import JUDGED
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.units import MIB
-from pvebench.model.workload import NEIGHBOR, Direction
+from pvebench.model.workload import DISK_OPERATIONS, NEIGHBOR, Direction
 from pvebench.report.html import Subject, report_html
 from pvebench.report.value_text import sample_rows
 from pvebench.runner.operation_watch import Look, longest_gap
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.fastest_text import operation_lines
 from pvebench.verdicts.judge_input import figures_of
-from pvebench.workloads.fio import OPERATIONS as OPERATION_NAMES
 from testing.packs import SMALL, write_pack
 from testing.simulated_results import case
 
@@ -147,7 +146,7 @@ def test_each_operation_has_a_sentence(during: str, word: str) -> None:
 
 def test_workloads_that_differ_in_their_operation_have_different_descriptions() -> None:
     """Terminal, page, card and metrics show this description."""
-    loads = [{}, {"touch": "first"}, {"vms": 4}, *({"during": name} for name in OPERATION_NAMES)]
+    loads = [{}, {"touch": "first"}, {"vms": 4}, *({"during": name} for name in DISK_OPERATIONS)]
     loads += [
         {"during": NEIGHBOR, "neighbor_iops": 100},
         {"during": "move", "target_rate": 8 * MIB},

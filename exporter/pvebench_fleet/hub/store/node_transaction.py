@@ -244,10 +244,6 @@ class NodeTransaction:
             for row in self._run(query, self.site)
         ]
 
-    def count(self) -> int:
-        """Return the number of decisions."""
-        return len(self._decisions)
-
     def all(self) -> list[Decision]:
         """Return the decisions, oldest first."""
         return self._decisions
