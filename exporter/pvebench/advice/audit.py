@@ -40,7 +40,6 @@ class AuditedDisk:
         storage: ID of its storage; empty: not on a storage.
         effective: what the options mean, with Proxmox VE's defaults.
         measured: nearest measured configuration; None: none on this storage.
-        exact: whether that one has the same options.
         advice: recommendation whose configuration is significantly faster than the measured one.
         gain: the gain of that configuration.
         commands: lines that apply findings and the recommendation.
@@ -52,15 +51,14 @@ class AuditedDisk:
     effective: Mapping[str, str]
     findings: tuple[Finding, ...]
     measured: Choice | None
-    exact: bool
     advice: Recommendation | None
     gain: Gap | None
     commands: tuple[str, ...]
 
     @property
-    def best(self) -> Choice | None:
-        """Return the recommended configuration."""
-        return self.advice.chosen if self.advice else None
+    def exact(self) -> bool:
+        """Whether the nearest measured configuration has the same options."""
+        return self.measured is not None and not any(_distance(self.effective, self.measured))
 
 
 def audit(
@@ -103,7 +101,7 @@ def _disk(
     recommendations = [advised for advised in same if advised.node == vm.node] or (
         same if shared else []
     )
-    nearest, exact, faster, gain = _measured(used, recommendations, trends)
+    nearest, faster, gain = _measured(used, recommendations, trends)
     return AuditedDisk(
         vm=vm,
         slot=slot,
@@ -111,7 +109,6 @@ def _disk(
         effective=used,
         findings=tuple(findings),
         measured=nearest,
-        exact=exact,
         advice=faster,
         gain=gain,
         commands=tuple(_commands(vm, slot, text, used, faster, findings)),
@@ -123,18 +120,16 @@ def _disk(
 
 def _measured(
     used: Mapping[str, str], advice: Sequence[Recommendation], trends: Mapping[str, Trend]
-) -> tuple[Choice | None, bool, Recommendation | None, Gap | None]:
-    """Return the nearest choice, whether it is equal, the advice that beats it, and the gain.
+) -> tuple[Choice | None, Recommendation | None, Gap | None]:
+    """Return the nearest choice, the advice that beats it, and the gain.
 
     That is the largest certain gain, only of advice that is not `Measure first`, from real runs.
     """
-    best: tuple[Choice, bool, Recommendation, Gap] | None = None
-    nearest: tuple[Choice, bool] | None = None
+    best: tuple[Choice, Recommendation, Gap] | None = None
+    nearest: Choice | None = None
     for advised in advice:
-        ranked = sorted(advised.choices, key=lambda choice: _distance(used, choice))
-        near = ranked[0]
-        exact = not any(_distance(used, near))
-        nearest = nearest or (near, exact)
+        near = min(advised.choices, key=lambda choice: _distance(used, choice))
+        nearest = nearest or near
         if advised.standing is Standing.MEASURE or Doubt.SIMULATED in advised.doubts:
             continue
         if near is advised.chosen:
@@ -142,11 +137,9 @@ def _measured(
         if writes_unflushed(replace(near.definition, cache=used["cache"])):
             continue  # the disk in use has no comparable result
         gain = compare(near, advised.chosen, trends)
-        if gain.low > 0 and (best is None or gain.ratio > best[3].ratio):
-            best = near, exact, advised, gain
-    if best is not None:
-        return best
-    return (*(nearest or (None, False)), None, None)
+        if gain.low > 0 and (best is None or gain.ratio > best[2].ratio):
+            best = near, advised, gain
+    return best or (nearest, None, None)
 
 
 def _distance(used: Mapping[str, str], choice: Choice) -> tuple[bool, ...]:
@@ -297,8 +290,8 @@ def audit_data(cluster: AuditedCluster, disks: Sequence[AuditedDisk]) -> dict[st
                 "nearest": disk.measured.scenario if disk.measured else None,
                 "nearest_is_equal": disk.exact,
                 "nearest_runs": list(disk.measured.runs) if disk.measured else [],
-                "best": disk.best.scenario if disk.best else None,
-                "best_runs": list(disk.best.runs) if disk.best else [],
+                "best": disk.advice.chosen.scenario if disk.advice else None,
+                "best_runs": list(disk.advice.chosen.runs) if disk.advice else [],
                 "purpose": disk.advice.purpose.value if disk.advice else None,
                 "gain": gain_data(disk.gain),
                 "commands": list(disk.commands),

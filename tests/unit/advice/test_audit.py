@@ -181,11 +181,11 @@ def test_a_slower_setting_gets_the_whole_line_that_changes_it() -> None:
     assert "- 1 VM with scsi, raw, cache none on thin, measured 30% slower here." in lines
     assert "- Measured with the same options, databases and mail: scsi, raw" in lines
     assert found.measured is not None
-    assert found.best is not None
-    assert f"Run IDs: {ids_text(found.best.runs)}; of the slower one: " in lines
+    assert found.advice is not None
+    assert f"Run IDs: {ids_text(found.advice.chosen.runs)}; of the slower one: " in lines
     (row,) = audit_data(cluster(one), [found])["disks"]
     assert row["purpose"] == "database"
-    assert row["best_runs"] == [*found.best.runs]
+    assert row["best_runs"] == [*found.advice.chosen.runs]
     assert row["nearest_runs"] == [*found.measured.runs]
     assert len(row["best_runs"]) >= LEAST_RUNS
 
@@ -203,7 +203,7 @@ def measure_first() -> dict[str, View]:
 @pytest.mark.parametrize("kind", ["emulated", "simulated"])
 def test_what_advise_does_not_recommend_is_no_advice_for_a_disk(kind: str) -> None:
     found = disk(vm("scsi0", "thin:vm-1-disk-0,discard=on,cache=none"), measure_first()[kind])
-    assert (found.exact, found.gain, found.best, found.commands) == (True, None, None, ())
+    assert (found.exact, found.gain, found.advice, found.commands) == (True, None, None, ())
 
 
 def test_a_disk_whose_writes_stay_in_host_memory_is_compared_with_nothing() -> None:
@@ -211,7 +211,7 @@ def test_a_disk_whose_writes_stay_in_host_memory_is_compared_with_nothing() -> N
     levels = {"scsi.raw.none": 700, "scsi.raw.none.iothread-1": 1000}
     view = view_of((case(slug), trend(level, noise, sd=0.01)) for slug, level in levels.items())
     found = disk(vm("scsi0", "thin:vm-1-disk-0,discard=on,cache=writeback"), view)
-    assert (found.gain, found.best, found.commands) == (None, None, ())
+    assert (found.gain, found.advice, found.commands) == (None, None, ())
 
 
 def test_an_unknown_difference_is_no_advice() -> None:
