@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from pvebench.metrics.exposition import Page as Metrics
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import make_app
 from testing.changes import START, upgrade
 from testing.simulated_site import Instance, app_of, lively, results_of, served
@@ -321,13 +322,8 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     upgrade(store, slower=1.25)
     results = LiveResults(store)
     verdicts = VerdictService(results, ()).judge()
-    app = make_app(
-        page=Metrics.__new__(Metrics),
-        statuses=list,
-        results=results,
-        now=lambda: START + timedelta(days=36),
-        verdicts=lambda: verdicts,
-    )
+    pages = Pages(results, list, lambda: START + timedelta(days=36), lambda: verdicts)
+    app = make_app(Metrics.__new__(Metrics), pages)
     with served(app) as address:
         yield address
 

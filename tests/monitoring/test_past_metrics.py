@@ -20,6 +20,7 @@ from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.service.publisher import page_of
 from pvebench.store.store import Store
 from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, firing_alerts
 from pvebench_lab.cli.past_metrics import Period, write_past
@@ -60,7 +61,7 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
     runs = store.runs(limit=10_000)
     exporter = f"127.0.0.1:{free_port()}"
     results = results_of(store)
-    app = make_app(page=page_of(results, lambda: SHOWN), statuses=list, results=results)
+    app = make_app(page_of(results, lambda: SHOWN), Pages(results, list))
     with WebServer(app, listen(exporter)):
         with prometheus(tmp_path, exporter) as server:
             server.wait_for("pvebench_iops")

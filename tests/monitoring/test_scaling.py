@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import WebServer, listen, make_app
 from testing.boards import chosen, dashboards, queries, substitute
 from testing.monitored_demo import filled_store, page_of, results_of, statuses
@@ -54,7 +55,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus,
     store = filled_store(directory, days=26)
     exporter = f"127.0.0.1:{free_port()}"
     results = results_of(store)
-    app = make_app(page=page_of(results), statuses=statuses, results=results)
+    app = make_app(page_of(results), Pages(results, statuses))
     with (
         victoria_metrics(directory) as address,
         WebServer(app, listen(exporter)),

@@ -14,6 +14,7 @@ from pvebench.model.run import Run
 from pvebench.store.live_results import LiveResults
 from pvebench.store.store import Store
 from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN, simulated_runs
 from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
@@ -74,7 +75,7 @@ def young(
     exporter = f"127.0.0.1:{free_port()}"
     if past and first_moment(results):
         _fill_past(directory, results, exporter)
-    app = make_app(page=page, statuses=statuses, results=results)
+    app = make_app(page, Pages(results, statuses))
     with prometheus(directory, exporter, seconds=1) as server:
         with WebServer(app, listen(exporter)):
             server.wait_for("pvebench_scheduler_state")

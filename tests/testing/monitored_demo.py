@@ -18,6 +18,7 @@ from pvebench.service.publisher import (
 )
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import WebServer, listen, make_app
 from pvebench_lab.cli.demo import SHOWN
 from pvebench_lab.cli.past_metrics import Period, first_moment, write_past
@@ -99,7 +100,7 @@ def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
     with past.open("w", encoding="utf-8") as file:
         write_past(results, SHOWN, window, file)
     backfill(past, directory / "data")
-    app = make_app(page=page_of(results), statuses=statuses, results=results)
+    app = make_app(page_of(results), Pages(results, statuses))
     # A busy machine needs longer than a second for a scrape; one that fails ends all series.
     started = prometheus(directory, exporter, LOOKBACK, seconds=5)
     with WebServer(app, listen(exporter)), started as server:

@@ -16,6 +16,7 @@ from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
 from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.verdicts.node_verdicts import Verdicts
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import WebServer, listen, make_app
 from testing.faulty_node import Fault
 from testing.prometheus import free_port
@@ -45,14 +46,14 @@ def app_of(
     note: Callable[[], str] = str,
 ) -> Starlette:
     """Return the application in simulated time; /metrics works only if a page is given."""
-    return make_app(
-        page=page or Page.__new__(Page),
-        statuses=lambda: [simulation.worker.status],
-        results=results or results_of(simulation),
-        now=simulation.world.clock.now,
-        verdicts=verdicts,
-        note=note,
+    pages = Pages(
+        results or results_of(simulation),
+        lambda: [simulation.worker.status],
+        simulation.world.clock.now,
+        verdicts,
+        note,
     )
+    return make_app(page or Page.__new__(Page), pages)
 
 
 @contextmanager

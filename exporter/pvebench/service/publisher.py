@@ -37,6 +37,7 @@ from pvebench.store.live_results import LiveResults
 from pvebench.store.outbox import ReceiverCounts
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access
 from pvebench.web.server import StartupApp, WebServer, add_reload, make_app
 from pvebench.web.server import listen as open_socket
@@ -247,9 +248,7 @@ def show_stored(
     page = page_of(results, lambda: settings, statuses)
     issues = load_known_issues(*settings.known_issues)
     service = VerdictService(results, issues, on_update=page.judged)
-    app = make_app(
-        page=page, statuses=statuses, results=results, verdicts=lambda: service.current, note=note
-    )
+    app = make_app(page, Pages(results, statuses, verdicts=lambda: service.current, note=note))
     with Front.open(settings) as front:
         say("judging the results …")
         service.judge()  # before the first page: it never shows results without a verdict
@@ -314,16 +313,11 @@ class Publisher:
     def serving(self, startup: StartupApp) -> Iterator[None]:
         """Replace the startup application by the web UI; results are judged in the context."""
         settings = self._settings()
-        app = make_app(
-            page=self._page,
-            statuses=self._statuses,
-            results=self._results,
-            now=self._clock.now,
-            verdicts=lambda: self._verdicts.current,
-            scraped=Targets(
-                addresses=(), site=settings.site or "", metrics_path=settings.metrics_path
-            ),
+        pages = Pages(
+            self._results, self._statuses, self._clock.now, lambda: self._verdicts.current
         )
+        paths = {"site": settings.site or "", "metrics_path": settings.metrics_path}
+        app = make_app(self._page, pages, Targets(addresses=(), **paths))
         if self._endless:
             add_reload(app, self._reloader.ask)
         startup.forward_to(app)

@@ -362,13 +362,10 @@ def changes_data(verdicts: Verdicts, content: View, now: datetime, state: str = 
     return _response(Changes, content, now=now, changes=changes)
 
 
-def run_details(store: Store, number: int) -> RunDetails | None:
+def run_details(store: Store, run: StoredRun) -> RunDetails:
     """Return `/api/v1/runs/<number>`, with definition, environment and evidence."""
-    run = store.run(number)
-    if run is None:
-        return None
     facts = environments(store).get(run.environment, {})
-    evidence = dict(in_order(store.evidence(number)))
+    evidence = dict(in_order(store.evidence(run.number)))
     return _response(RunDetails, run, environment_facts=facts, evidence=evidence)
 
 

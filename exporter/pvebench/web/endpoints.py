@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
@@ -21,6 +21,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.store.live_results import LiveResults, View
+from pvebench.store.records import StoredRun
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage, shown_definitions
@@ -35,7 +36,7 @@ from pvebench.web.responses import (
     render,
 )
 from pvebench.web.views import case_url
-from pvebench.web.views.pages import advice_blocks, case_view, chosen_storage, index_view, run_view
+from pvebench.web.views.pages import advice_blocks, case_view, first_storage, index_view, run_view
 
 FRESH_SECONDS: Final = 2
 """Maximum age of a cached page, regardless of the number of clients."""
@@ -52,13 +53,14 @@ class Pages:
         statuses: returns the status of each worker.
         now: clock of the workers' times.
         verdicts: returns the latest verdicts.
+        note: returns a text about simulated results, for the page at `/`.
     """
 
     def __init__(
         self,
         results: LiveResults,
         statuses: Callable[[], list[WorkerStatus]],
-        now: Callable[[], datetime],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         verdicts: Callable[[], Verdicts] = Verdicts,
         note: Callable[[], str] = str,
     ) -> None:
@@ -108,11 +110,8 @@ class Pages:
         return cache.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
-        storage, definitions = (
-            parameters.get("storage", ""),
-            of_storage(shown_definitions(self._results.now)),
-        )
-        if storage and storage not in definitions:
+        storage = parameters.get("storage", "")
+        if storage and storage not in of_storage(shown_definitions(self._results.now)):
             raise Refused(404, f"no cases on storage {storage!r}", "select a storage at /")
         return storage
 
@@ -127,7 +126,7 @@ class Pages:
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
             verdicts, shown = self._verdicts(), shown_definitions(content)
-            cases = of_storage(shown).get(storage or chosen_storage("", verdicts, shown), {})
+            cases = of_storage(shown).get(storage or first_storage(verdicts, shown), {})
             card = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
             return card_png(card, theme)
 
@@ -179,10 +178,7 @@ class Pages:
 
     def run(self, request: Request) -> Response:
         """Serve `/runs/<number>`."""
-        number = _number(request)
-        page = run_view(self._results.store, number)
-        if page is None:
-            raise _no_run(number)
+        page = run_view(self._results.store, self._run(request))
         simulated = self._results.now.simulated
         return _html(render("run.html", page=page, simulated=simulated, here=""))
 
@@ -256,11 +252,16 @@ class Pages:
 
     def run_data(self, request: Request) -> str:
         """Return a run."""
-        number = _number(request)
-        data = api.run_details(self._results.store, number)
-        if data is None:
-            raise _no_run(number)
-        return data.model_dump_json()
+        return api.run_details(self._results.store, self._run(request)).model_dump_json()
+
+    def _run(self, request: Request) -> StoredRun:
+        """Return the run that a path names. Raises Refused."""
+        text = str(request.path_params["number"])
+        run = self._results.store.run(int(text)) if _NUMBER.fullmatch(text) else None
+        if run is None:
+            step = "see /api/v1/runs for runs; keep_runs removes old ones"
+            raise Refused(404, f"run {text} not found", step)
+        return run
 
 
 def _html(text: str) -> Response:
@@ -269,13 +270,6 @@ def _html(text: str) -> Response:
 
 def _json(text: str) -> Response:
     return Response(text, media_type="application/json", headers=_NEVER_KEPT)
-
-
-def _number(request: Request) -> int:
-    text = str(request.path_params["number"])
-    if not _NUMBER.fullmatch(text):
-        raise _no_run(text)
-    return int(text)
 
 
 def _limit(text: str | None) -> int:
@@ -299,12 +293,6 @@ def _outcome(text: str | None) -> Outcome | None:
 def _no_case(key: str) -> Refused:
     step = "see /api/v1/results for keys; a key changes with the definition of its case"
     return Refused(404, f"case {key!r} not found", step)
-
-
-def _no_run(number: object) -> Refused:
-    return Refused(
-        404, f"run {number} not found", "see /api/v1/runs for runs; keep_runs removes old ones"
-    )
 
 
 # --- Paths of the API, and the OpenAPI document made from them.

@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Final, Self
@@ -30,11 +29,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pvebench.errors import PortInUse
 from pvebench.fields import METRICS_PATH, host_and_port
 from pvebench.metrics.exposition import Page
-from pvebench.model.status import WorkerStatus
 from pvebench.provision.scrape import NO_TARGETS, Targets, target_file
 from pvebench.shipped import shipped
-from pvebench.store.live_results import LiveResults
-from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol
 from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access, RequestFilter
@@ -134,30 +130,12 @@ def sections() -> dict[str, str]:
 # --- Application: /metrics, scrape targets and health; `endpoints` adds web UI and API.
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-def make_app(
-    *,
-    page: Page,
-    statuses: Callable[[], list[WorkerStatus]],
-    results: LiveResults,
-    now: Callable[[], datetime] = _utc_now,
-    verdicts: Callable[[], Verdicts] = Verdicts,
-    scraped: Targets = NO_TARGETS,
-    note: Callable[[], str] = str,
-) -> Starlette:
+def make_app(page: Page, pages: Pages, scraped: Targets = NO_TARGETS) -> Starlette:
     """Return the application.
 
     Args:
-        page: content of /metrics.
-        statuses: returns the status of each worker.
-        results: results for web UI and API.
-        now: clock of the workers' times.
-        verdicts: returns the latest verdicts.
+        page: content of /metrics. pages: web UI and API.
         scraped: site, and path of the metrics in addition to `/metrics`.
-        note: returns a text about simulated results, for the page at `/`.
     """
 
     def metrics(request: Request) -> Response:
@@ -188,7 +166,7 @@ def make_app(
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/runbooks/{alert}", runbook),
-            *Pages(results, statuses, now, verdicts, note).routes(),
+            *pages.routes(),
         ],
         # A large matrix is a megabyte of HTML.
         middleware=[Middleware(Compression, minimum_size=2000, compresslevel=4)],

@@ -110,8 +110,7 @@ def test_the_pages_of_a_case_and_a_run_tell_the_pass(simulation: Simulation) -> 
     case = case_view(simulation.store, simulation.results.now, key, simulation.world.clock.now())
     assert case is not None
     assert [run.pass_number for run in case.runs] == [3, 2, 1, 3, 2, 1]
-    run = run_view(simulation.store, case.runs[0].number)
-    assert run is not None
+    run = run_view(simulation.store, case.runs[0])
     assert run.run.pass_number == 3
 
 

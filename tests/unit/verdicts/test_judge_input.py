@@ -34,6 +34,7 @@ from pvebench.verdicts.judge_input import JudgedCase, JudgeInput, figures_of, sh
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import count_line, headline, verdicts_data
 from pvebench.verdicts.verdict_updates import VerdictService
+from pvebench.web.endpoints import Pages
 from pvebench.web.server import make_app
 from pvebench_lab.cli.past_metrics import past_verdicts
 from testing import http_client
@@ -409,12 +410,8 @@ def is_of_verdicts(name: str) -> bool:
 def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = VerdictService(LiveResults(store), ()).judge()
-    app = make_app(
-        page=Page(no_results, live={}),
-        statuses=list,
-        results=LiveResults(store),
-        verdicts=lambda: verdicts,
-    )
+    pages = Pages(LiveResults(store), list, verdicts=lambda: verdicts)
+    app = make_app(Page(no_results, live={}), pages)
     with served(app) as where:
         shown = http_client.get(f"{where}/").text
         data = http_client.get(f"{where}/api/v1/verdict").json()

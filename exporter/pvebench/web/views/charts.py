@@ -209,7 +209,7 @@ def year_chart(
         lines=[
             SimpleNamespace(
                 number=number,
-                points=_line(days, axis),
+                points=_polyline([(axis.x(time), axis.y(ratio)) for time, ratio in days]),
                 text=_line_text(cases[key]),
                 url=case_url(key),
             )
@@ -248,10 +248,6 @@ def _one_per_workload(keys: Sequence[str], cases: Mapping[str, Definition]) -> l
 
 def _line_text(definition: Definition) -> str:
     return f"{workload_text(definition)}: {configuration_text(definition)}"
-
-
-def _line(days: _Days, axis: _Axis) -> str:
-    return _polyline([(axis.x(time), axis.y(ratio)) for time, ratio in days])
 
 
 def _history(content: View, verdicts: Verdicts, key: str) -> _Days:

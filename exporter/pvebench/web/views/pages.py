@@ -25,7 +25,7 @@ from pvebench.model.storage_use import cost_lines
 from pvebench.model.units import show_span
 from pvebench.report.value_text import STATES, environments, in_order, show_value, show_when
 from pvebench.store.live_results import MAIN_METRICS, Trend, View, read_trends
-from pvebench.store.records import Point
+from pvebench.store.records import Point, StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import (
     latest_operation_lines,
@@ -60,30 +60,20 @@ def open_changes(
 
 def _case_links(change: Change, cases: Mapping[str, Definition]) -> list[Link]:
     keys = list(dict.fromkeys(change.cases))[:CASES_NAMED]
-    return [(_place_text(cases[key]), case_url(key)) for key in keys if key in cases]
+    links = []
+    for key, case in ((key, cases[key]) for key in keys if key in cases):
+        place = f"{workload_text(case)} on {case.node}, {case.storage}"
+        links.append((f"{place}: {configuration_text(case)}", case_url(key)))
+    return links
 
 
-def _place_text(case: Definition) -> str:
-    place = f"{workload_text(case)} on {case.node}, {case.storage}"
-    return f"{place}: {configuration_text(case)}"
-
-
-def chosen_storage(requested: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
-    """Return the storage to show: `requested`, else that of a regression, else the first.
-
-    Raises:
-        KeyError: there is no storage `requested`.
-    """
-    known = list(of_storage(cases))
-    if requested:
-        if requested not in known:
-            raise KeyError(requested)
-        return requested
+def first_storage(verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
+    """Return the storage to show first: that of a regression, else any; empty: there is none."""
     for change in verdicts.regressions:
         changed = [cases[key] for key in change.cases if key in cases]
         if changed:
             return f"{changed[0].node}/{changed[0].storage}"
-    return known[0] if known else ""
+    return next(iter(of_storage(cases)), "")
 
 
 def storage_choices(
@@ -150,14 +140,10 @@ def index_view(
     """Return the values of `index.html`.
 
     Args:
-        storage: `node/storage` that tables and year show; empty: that of a regression, or the
-            first.
-
-    Raises:
-        KeyError: there is no such storage.
+        storage: existing `node/storage` that tables and year show; empty: `first_storage`.
     """
     shown = shown_definitions(content)
-    chosen = chosen_storage(storage, verdicts, shown)
+    chosen = storage or first_storage(verdicts, shown)
     cases = of_storage(shown).get(chosen, {})
     rankings, when = answers(content, cases), schedule_of(content, statuses, now)
     workers = [worker_view(status, now) for status in statuses]
@@ -271,13 +257,10 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> SimpleNam
     )
 
 
-def run_view(store: Store, number: int) -> SimpleNamespace | None:
-    """Return the values of `run.html`; None if the run does not exist."""
-    run = store.run(number)
-    if run is None:
-        return None
+def run_view(store: Store, run: StoredRun) -> SimpleNamespace:
+    """Return the values of `run.html`."""
     environment = environments(store).get(run.environment, {})
-    evidence = in_order(store.evidence(number))
+    evidence = in_order(store.evidence(run.number))
     return SimpleNamespace(run=run, environment=environment, evidence=evidence)
 
 
@@ -317,9 +300,8 @@ def advice_blocks(
 def _compared_cases(advised: Recommendation) -> list[Link]:
     """Return name and URL path of the compared cases."""
     choices = dict.fromkeys((advised.chosen, advised.default or advised.chosen))
-    places = [place for choice in choices for place in choice.places]
-    return [(_name(place.definition), case_url(place.key)) for place in places]
-
-
-def _name(case: Definition) -> str:
-    return f"{configuration_text(case)}: {workload_text(case)}"
+    places = [(place.definition, place.key) for choice in choices for place in choice.places]
+    return [
+        (f"{configuration_text(case)}: {workload_text(case)}", case_url(key))
+        for case, key in places
+    ]
