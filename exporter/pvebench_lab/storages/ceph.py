@@ -20,12 +20,13 @@ from pydantic import Field, StrictStr
 from pvebench.drivers.ceph_state import STATUS, Trouble, trouble
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.drivers.responses import Shape, anything, fields, rows, table, text, whole
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
+from pvebench.drivers.storages.contract import MARK, Kind, Node, Storage, StorageContext
 from pvebench.drivers.storages.server_link import ServerSettings
 from pvebench.errors import DriverError, VolumeError
 from pvebench.fields import FilePath
-from pvebench.model.disk import Disk
+from pvebench.model.disk import Disk, Format, HostCache
 from pvebench.model.ports import Hold, Journal
+from pvebench.model.rules import StorageKind
 from pvebench.model.scenario import Scenario
 from pvebench.model.storage_use import Space
 from pvebench.model.units import MIB, show_bytes
@@ -59,11 +60,6 @@ class CephGuard:
             return trouble(status())
         except DriverError:
             return None  # the run itself reports the cluster's error
-
-
-def guard_of(storages: Mapping[str, RbdStorage]) -> CephGuard:
-    """Return the guard of all these pools."""
-    return CephGuard({name: storage.status for name, storage in storages.items()})
 
 
 KIND: Final = "rbd"
@@ -328,3 +324,16 @@ def look(context: StorageContext[RbdSettings]) -> str:
     pool = _pool_of(context)
     free, health = pool.free_bytes(), pool.status().get("health", {})
     return f"pool {pool.pool}: {show_bytes(free)} free, {health.get('status', 'health unknown')}"
+
+
+RBD: Final = Kind(
+    holds=StorageKind(
+        name="rbd", formats=frozenset({Format.RAW}), network=True, host_cache=HostCache.REOPENED
+    ),
+    settings=RbdSettings,
+    make=RbdStorage,
+    identify=identify,
+    undo={KIND: undo_image},
+    look=look,
+    guard=lambda pools: CephGuard({name: pool.status for name, pool in pools.items()}),
+)

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext
-from pvebench.drivers.storages.directory import DirectorySettings, check_directory, check_space
+from pvebench.drivers.storages.contract import MARK, Kind, Node, Storage, StorageContext
+from pvebench.drivers.storages.directory import (
+    DirectorySettings,
+    check_directory,
+    check_space,
+    identify_directory,
+)
 from pvebench.drivers.storages.own_files import (
     OwnFile,
     drop_page_cache,
@@ -21,6 +26,7 @@ from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal
+from pvebench.model.rules import StorageKind
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
@@ -141,3 +147,12 @@ def undo_loop(details: Mapping[str, str]) -> str:
     detach_loops(path)
     remove_marked(path)
     return f"removed loop device and test volume {path}"
+
+
+LOOP: Final = Kind(
+    holds=StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2}), own_device=True),
+    settings=LoopSettings,
+    make=LoopStorage,
+    identify=identify_directory,
+    undo={KIND: undo_loop},
+)

@@ -17,13 +17,14 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import Field, StrictStr, model_validator
 
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, part_of
+from pvebench.drivers.storages.contract import MARK, Kind, Node, Storage, StorageContext, part_of
 from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.drivers.storages.server_link import LinkSettings
 from pvebench.errors import VolumeError
 from pvebench.fields import FilePath
-from pvebench.model.disk import Disk
+from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal
+from pvebench.model.rules import StorageKind
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity, Volume
@@ -153,9 +154,6 @@ class NfsStorage(Storage):
             "path": f"{self._settings.export}/{volume.volid}",
         }
 
-    def close(self) -> None:
-        """Do nothing: there are only volumes."""
-
 
 def undo_nfs(details: Mapping[str, str]) -> str:
     """Undo a journal entry of an NFS volume; return a line about it."""
@@ -222,3 +220,19 @@ def _library() -> ctypes.CDLL:
 def _failed(library: ctypes.CDLL, context: int, what: str) -> VolumeError:
     message = library.nfs_get_error(context) or b""
     return VolumeError(f"{what}: {message.decode('utf-8', 'replace')}")
+
+
+NBD: Final = Kind(
+    holds=StorageKind(name="nbd", formats=frozenset({Format.RAW}), network=True),
+    settings=NbdSettings,
+    make=NbdStorage,
+    identify=identify_export,
+)
+
+NFS: Final = Kind(
+    holds=StorageKind(name="nfs", formats=frozenset({Format.RAW, Format.QCOW2}), network=True),
+    settings=NfsSettings,
+    make=NfsStorage,
+    identify=identify_directory,
+    undo={NFS_KIND: undo_nfs},
+)

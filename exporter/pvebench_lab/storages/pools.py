@@ -11,21 +11,37 @@ import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field, StrictStr
 
 from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.drivers.linux.host_tools import run_program
-from pvebench.drivers.storages.contract import MARK, Node, Storage, StorageContext, StorageSettings
+from pvebench.drivers.storages.contract import (
+    MARK,
+    Kind,
+    Node,
+    Storage,
+    StorageContext,
+    StorageSettings,
+)
 from pvebench.drivers.storages.own_files import drop_page_cache
 from pvebench.errors import VolumeError
-from pvebench.model.disk import Compression, Disk, PrimaryCache, Sync
+from pvebench.model.disk import (
+    POOL_OPTIONS,
+    Compression,
+    Disk,
+    Format,
+    HostCache,
+    PrimaryCache,
+    Sync,
+)
 from pvebench.model.ports import Journal
+from pvebench.model.rules import StorageKind
 from pvebench.model.scenario import Scenario
 from pvebench.model.storage_use import Space
 from pvebench.model.units import KIB
-from pvebench.model.volume import Identity, Volume
+from pvebench.model.volume import Volume
 
 _SECONDS: Final = 120.0
 _BUSY_SECONDS: Final = 10.0
@@ -125,14 +141,10 @@ class PoolStorage(Storage):
         return drop_page_cache(Path(volume.volid))
 
 
-def undo_with(manager: Lvm | Zfs) -> Callable[[Mapping[str, str]], str]:
-    """Return the function that undoes a journal entry of a manager's kind."""
-
-    def undo(details: Mapping[str, str]) -> str:
-        manager.remove(details["name"], details["owner"])
-        return f"removed {manager.kind} {details['name']}"
-
-    return undo
+def _undo(manager: Lvm | Zfs, details: Mapping[str, str]) -> str:
+    """Undo a journal entry of a manager's kind; return a line about it."""
+    manager.remove(details["name"], details["owner"])
+    return f"removed {manager.kind} {details['name']}"
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -150,6 +162,9 @@ class Lvm:
     """Thin pools in the free space of a volume group. Methods raise VolumeError."""
 
     kind = "thin-pool"
+
+    def uuid(self, parent: str) -> str:
+        return _group(parent)["vg_uuid"]
 
     def free_bytes(self, parent: str) -> int:
         return int(_group(parent)["vg_free"])
@@ -203,11 +218,6 @@ def _report(program: str, columns: tuple[str, ...], group: str) -> list[dict[str
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def identify_group(context: StorageContext[LvmSettings]) -> Identity:
-    """Return the identity of the volume group. Raises VolumeError: it is missing."""
-    return {"type": "lvmthin", "uuid": _group(context.settings.vgname)["vg_uuid"]}
-
-
 # --- ZFS: a zvol, or a dataset with the file `OBJECT.raw`
 
 OWNER_PROPERTY: Final = "pvebench:instance"
@@ -222,6 +232,9 @@ class Zfs:
     """Zvols and datasets below a dataset. Methods raise VolumeError."""
 
     kind = "dataset"
+
+    def uuid(self, parent: str) -> str:
+        return _dataset(parent)["guid"]
 
     def free_bytes(self, parent: str) -> int:
         return int(_dataset(parent)["available"])
@@ -296,11 +309,6 @@ def _dataset(name: str) -> dict[str, str]:
     )
 
 
-def identify_dataset(context: StorageContext[ZfsSettings]) -> Identity:
-    """Return the identity of the dataset. Raises VolumeError: it is missing."""
-    return {"type": "zfs", "uuid": _dataset(context.settings.dataset)["guid"]}
-
-
 def _wait(done: Callable[[], bool], problem: str, cause: str) -> None:
     for _ in attempts(SystemClock(), seconds=_BUSY_SECONDS, pause=0.1):
         if done():
@@ -338,3 +346,28 @@ def _run(*command: str, expected: str = "") -> str:
         cause="LVM and ZFS need root, or the volume group or dataset is missing",
         evidence=done.stderr,
     )
+
+
+def _kind(manager: Lvm | Zfs, settings: type[StorageSettings], name: str, **more: Any) -> Kind:
+    return Kind(
+        holds=StorageKind(
+            name=name,
+            formats=frozenset({Format.RAW}),
+            no_container="containers on pools that pvebench creates are not supported",
+            **more,
+        ),
+        settings=settings,
+        make=partial(PoolStorage, manager),
+        identify=lambda context: {"type": name, "uuid": manager.uuid(context.settings.parent)},
+        undo={manager.kind: partial(_undo, manager)},
+    )
+
+
+LVMTHIN: Final = _kind(Lvm(), LvmSettings, "lvmthin", pool_options=frozenset({"thin_chunk"}))
+ZFS: Final = _kind(
+    Zfs(),
+    ZfsSettings,
+    "zfs",
+    pool_options=frozenset(POOL_OPTIONS) - {"thin_chunk"},
+    host_cache=HostCache.ARC,
+)
