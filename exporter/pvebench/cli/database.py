@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,10 +41,7 @@ def prune(write: bool, **options: Any) -> None:
     """
     settings = read_settings(**options)
     ages = {"evidence_seconds": settings.keep_evidence, "runs_seconds": settings.keep_runs}
-    with ExitStack() as stack:
-        if write:
-            stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
-        store = stack.enter_context(results_of(settings))
+    with results_of(settings, write=write) as store:
         now = datetime.now(UTC)
         if write:
             removal, _ = store.prune(now, certain=True, keep_unsent=True, **ages)
@@ -140,7 +137,8 @@ class Tally:
         if reparsed.outcome is not run.outcome:
             self.outcomes[str(run.outcome), str(reparsed.outcome)] += 1
         for change in reparsed.changes:
-            self.changes.setdefault((case, _name(change)), []).append(change)
+            name = " ".join(filter(None, (change.metric, change.direction, change.part)))
+            self.changes.setdefault((case, name), []).append(change)
 
 
 @click.command()
@@ -156,10 +154,7 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
     settings, chosen = selection_settings(**options)
     pack = chosen.name or None
     tally = Tally()
-    with ExitStack() as stack:
-        if write:
-            stack.enter_context(StateDirectory(settings.state.absolute(), exclusive=True))
-        store = stack.enter_context(results_of(settings))
+    with results_of(settings, write=write) as store:
         reparser = Reparser(store, tool)
         for batch in store.batches(pack):
             corrected = [
@@ -226,10 +221,6 @@ def _tally_lines(tally: Tally, *, written: bool) -> Iterator[str]:
         yield f"{count_text(tally.failed, 'failed run')} unchanged, but readable now; measure again"
     if tally.changed and not written:
         yield "nothing saved; add --apply to save the corrections"
-
-
-def _name(change: Correction) -> str:
-    return " ".join(filter(None, (change.metric, change.direction, change.part)))
 
 
 def _size(changes: list[Correction]) -> str:

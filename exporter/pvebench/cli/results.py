@@ -40,7 +40,6 @@ from pvebench.model.units import count_text
 from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.records import StoredRun
-from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import NOT_COUNTED, level_text, operation_lines
 from pvebench.verdicts.ranking import (
@@ -112,7 +111,7 @@ def _show_runs(store: Store, pack: Selection, view: _View) -> None:
 
 def _delete(settings: Settings, number: int) -> None:
     """Delete a run while no instance uses the database. Raises StoreError if it does not exist."""
-    with results_of(settings) as store, StateDirectory(settings.state.absolute(), exclusive=True):
+    with results_of(settings, write=True) as store:
         run = _stored(store, number)
         store.delete(run)
         sent = "; the hub of the fleet keeps it" if store.in_fleet else ""
@@ -262,7 +261,8 @@ def compare(first: str, second: str, form: str, **options: Any) -> None:
     """
     with results_of(read_settings(**options)) as store:
         view = LiveResults(store).now
-    cases = {key: case for key, case in shown_definitions(view).items() if _points(view, key)}
+    measured = {key for key, trend in view.trends.items() if trend.points}
+    cases = {key: case for key, case in shown_definitions(view).items() if key in measured}
     sides = [
         {key: case for key, case in cases.items() if _is(case, name)} for name in (first, second)
     ]
@@ -285,10 +285,6 @@ def compare(first: str, second: str, form: str, **options: Any) -> None:
         table.add_row(*_cells(row))
     make_console().print(table)
     click.echo(_in_words(rows, first, second))
-
-
-def _points(view: View, key: str) -> bool:
-    return key in view.trends and bool(view.trends[key].points)
 
 
 def _is(definition: Definition, name: str) -> bool:

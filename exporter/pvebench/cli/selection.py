@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from pvebench.errors import ConfigError, StoreError
 from pvebench.model.reference_series import ReferenceSeries, ReferenceSource
 from pvebench.plugins import Registry
 from pvebench.store.records import StoredRun
+from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
 
 REFERENCES: Final = Registry[ReferenceSource](
@@ -112,15 +113,19 @@ relative_option = click.option(
 
 
 @contextmanager
-def results_of(settings: Settings) -> Iterator[Store]:
-    """Open the results for reading. Raises StoreError if there are none."""
+def results_of(settings: Settings, *, write: bool = False) -> Iterator[Store]:
+    """Open the results, for changes while no instance uses them. Raises StoreError: there are none.
+
+    Raises AlreadyRunning: an instance uses them, and `write` is set.
+    """
+    lock = StateDirectory(settings.state.absolute(), exclusive=True) if write else nullcontext()
     database = settings.database
     if not database.exists():
         raise StoreError(
             f"no results yet: {database} does not exist",
             next_step="run `pvebench run` first, or pass the state directory with --state",
         )
-    with closing(Store(database)) as store:
+    with lock, closing(Store(database)) as store:
         yield store
 
 
