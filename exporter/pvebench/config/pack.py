@@ -49,11 +49,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 """Name of a pack; anything with a dot or a slash is a path, used unchanged."""
 
 
-def is_pack_name(pack: Path) -> bool:
-    """Return whether this is a name, not a path."""
-    return _NAME.fullmatch(str(pack)) is not None
-
-
 def shipped_packs() -> dict[str, Path]:
     """Return name -> file of the packs that come with pvebench."""
     return {path.stem: path for path in sorted(shipped("scenarios").glob("*.yaml"))}
@@ -67,7 +62,7 @@ def find_pack(pack: Path, directories: Sequence[Path], settings: Path | None = N
     A file of this name without `.yaml` comes last. Other file types, such as a pipe or a dangling
     link, are returned too: the error of reading them is more precise.
     """
-    if not is_pack_name(pack):
+    if not _NAME.fullmatch(str(pack)):
         return pack
     name = str(pack)
     nearest = [directory / f"{name}.yaml" for directory in directories]

@@ -202,6 +202,20 @@ MAX_CASES: Final = 20_000
 """At ten seconds each, more than two days without a pause."""
 
 
+def _least(limit: int, problem: str) -> AfterValidator:
+    """Return a validator that rejects a value below a limit; `problem` may name the value."""
+
+    def check(value: float) -> float:
+        if value < limit:
+            raise ValueError(problem.format(value))
+        return value
+
+    return AfterValidator(check)
+
+
+_BENCHMARK: Final = _least(16 * MIB, "{} bytes are too small for a benchmark; use at least 16M")
+
+
 class VolumeOptions(Strict):
     """The test volume. The pack's scale multiplies its sizes.
 
@@ -213,18 +227,11 @@ class VolumeOptions(Strict):
         file_name: name of the test file in the root of the filesystem.
     """
 
-    size: WholeMib = GIB
+    size: Annotated[WholeMib, _BENCHMARK] = GIB
     fill: StrictInt = Field(default=1, ge=1, le=5)
     compress: StrictInt = Field(default=0, ge=0, le=99)
     file: WholeMib | None = None
     file_name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = DEFAULT_FILE
-
-    @field_validator("size")
-    @classmethod
-    def _not_tiny(cls, size: int) -> int:
-        if size < 16 * MIB:
-            raise ValueError(f"{size} bytes are too small for a benchmark; use at least 16M")
-        return size
 
 
 MIN_MEMORY: Final = 512 * MIB
@@ -323,19 +330,12 @@ class MeasureOptions(Strict):
     """
 
     ramp: Duration = 2.0
-    runtime: Duration = 8.0
+    runtime: Annotated[Duration, _least(1, "too short for a measurement; use at least 1s")] = 8.0
     settle: Duration = 0.5
     scale: Scale = 1.0
     steady: SteadyOptions | None = None
     noisy: Ratio = 0.5
     repeats: StrictInt = Field(default=1, ge=1, le=100)
-
-    @field_validator("runtime")
-    @classmethod
-    def _some_time(cls, runtime: float) -> float:
-        if runtime < 1:
-            raise ValueError("too short for a measurement; use at least 1s")
-        return runtime
 
 
 def _entries(workloads: Any) -> Any:
@@ -382,7 +382,7 @@ class PackFile(Strict):
     published: Slug | None = None
     relative_to: Text = ""
     tier: Literal["wall", "core", "full"] = "core"
-    every: Duration = 21600.0
+    every: Annotated[Duration, _least(1, "too short for a run; use at least 1s")] = 21600.0
     seed: StrictInt = 1
     axes: Axes = Axes()
     fixed: Options = Options()
@@ -408,13 +408,6 @@ class PackFile(Strict):
         if lxc and "lxc" not in {*plugins("backends"), *plugins("node_backends")}:
             raise ValueError("containers need a plug-in; install package pvebench_lab")
         return lxc
-
-    @field_validator("every")
-    @classmethod
-    def _not_at_once(cls, every: float) -> float:
-        if every < 1:
-            raise ValueError("too short for a run; use at least 1s")
-        return every
 
     @model_validator(mode="after")
     def _not_too_many(self) -> PackFile:

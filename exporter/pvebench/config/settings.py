@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
@@ -262,8 +261,8 @@ class Settings(_KeysOfDrivers):
             options = Settings.model_validate(changes)
         except ValidationError as error:
             problems = [
-                Problem("command line", 0, 0, f"{_option(fault['loc'])}: {message_of(fault)}")
-                for fault in error.errors()
+                Problem("command line", 0, 0, f"{_OPTIONS.get(key, f'--{key}')}: {text}")
+                for key, text in ((str(e["loc"][0]), message_of(e)) for e in error.errors())
             ]
             raise ConfigError(problems) from error
         return self.model_copy(update={key: getattr(options, key) for key in changes})
@@ -298,10 +297,6 @@ _OPTIONS: Final = {
     "web_config_file": "--web.config.file",
 }
 """Key of the settings -> the option of the command line that overrides it, if its name differs."""
-
-
-def _option(location: Sequence[int | str]) -> str:
-    return _OPTIONS.get(str(location[0]), f"--{location[0]}")
 
 
 def load_settings(path: Path | None) -> Settings:

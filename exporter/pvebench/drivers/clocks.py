@@ -62,7 +62,7 @@ def attempts(clock: Clock, *, seconds: float, pause: float, longest: float = 0.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class SimulatedClock:
+class SimulatedClock(SystemClock):
     """`model.ports.Clock` in simulated time.
 
     Args:
@@ -71,10 +71,10 @@ class SimulatedClock:
     """
 
     def __init__(self, start: datetime = START, *, pace: float = 0.0) -> None:
+        super().__init__()
         self._start = start
         self._pace = pace
         self._elapsed = 0.0
-        self._stopped = threading.Event()
 
     def now(self) -> datetime:
         """Return the simulated wall time."""
@@ -89,7 +89,3 @@ class SimulatedClock:
         if self._stopped.wait(max(0.0, seconds) * self._pace):
             raise Interrupted("stopped by the user")
         self._elapsed += max(0.0, seconds)
-
-    def stop(self) -> None:
-        """Make every current and later wait raise Interrupted."""
-        self._stopped.set()

@@ -22,11 +22,11 @@ from pvebench.workloads.tool import (
 )
 
 
-class StillOptions(ToolOptions):
-    """Options of a tool without I/O: `version` and `title`."""
+class IdleOptions(ToolOptions):
+    """Options of `idle`."""
 
-    tool: ClassVar[str]
-    default_title: ClassVar[str]
+    tool: ClassVar[str] = "idle"
+    default_title: ClassVar[str] = "Idle VM"
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
         """Return the workload."""
@@ -41,14 +41,7 @@ class StillOptions(ToolOptions):
         )
 
 
-class IdleOptions(StillOptions):
-    """Options of `idle`."""
-
-    tool = "idle"
-    default_title = "Idle VM"
-
-
-class BootOptions(StillOptions):
+class BootOptions(IdleOptions):
     """Options of `boot`. The pack's times are not used: a boot has no fixed duration."""
 
     tool = "boot"
@@ -59,8 +52,11 @@ class BootOptions(StillOptions):
         return super().workload(ramp_seconds=0.0, runtime_seconds=0.0)
 
 
-class Still(Tool):
-    """Base class of the tools without I/O: they have no output to parse."""
+class Idle(Tool):
+    """An idle guest with its disk attached."""
+
+    tool = IdleOptions.tool
+    options: type[IdleOptions] = IdleOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the length of the window; nothing is written."""
@@ -85,15 +81,8 @@ class Still(Tool):
         return Parsed(samples=())
 
 
-class Idle(Still):
-    """An idle guest with its disk attached."""
-
-    tool = IdleOptions.tool
-    options = IdleOptions
-
-
-class Boot(Still):
-    """The guest's boot, from power-on to the agent's first response."""
+class Boot(Idle):
+    """The guest's boot, from power-on to the agent's first response; nothing follows it."""
 
     tool = BootOptions.tool
     options = BootOptions
