@@ -59,7 +59,7 @@ PLACES: Final = {
         drivers/linux/procfs.py:vm_exits pvebench_lab/lxc/container.py:_allows_user_namespaces
         pvebench_lab/lxc/container_disk.py:ContainerDisk.attach
         pvebench_lab/lxc/container_disk.py:ContainerTools._check_mount
-        drivers/qemu/accelerator.py:_why_no_kvm drivers/qemu/accelerator.py:remembered_fault
+        drivers/qemu/accelerator.py:_boot
         drivers/qemu/disk_readback.py:opened_direct drivers/qemu/disk_readback.py:used_aio
         drivers/qemu/machine.py:_has_uuid
         drivers/storages/contract.py:machine_token drivers/storages/directory.py:size_at
@@ -76,7 +76,7 @@ PLACES: Final = {
         guest/recipe.py:script provision/grafana.py:shipped_dashboards
         provision/scrape.py:prometheus_files version.py:commit
         pvebench_lab/references/library.py:published
-        pvebench_lab/references/library.py:Library.get web/responses.py:_read_static
+        pvebench_lab/references/library.py:Library.get web/responses.py:
         web/server.py:sections
     """,
     OWN: """
@@ -88,7 +88,7 @@ PLACES: Final = {
         drivers/storages/storage_settings.py:FaultCommand.begin version.py:_git
     """,
     BUILD: """
-        guest/archives.py:make_iso guest/build.py:_apt guest/build.py:_distribution
+        guest/archives.py:make_iso guest/build.py:_apt
         guest/build.py:_unpack guest/content.py:_builtin guest/content.py:_busybox
         guest/content.py:_file guest/content.py:_problem guest/content.py:library_closure
         guest/content.py:unpacked_module

@@ -181,10 +181,8 @@ def _write_plan(
     settings: Settings, place: tuple[str, str], own: list[Recommendation], directory: Path
 ) -> bool:
     """Write the pack of a storage with as many proposals as the write budget has room for."""
-    chosen, path = (
-        list(proposals(own, _without_aio(settings))),
-        directory / f"advice-{'-'.join(place)}.yaml",
-    )
+    chosen = list(proposals(own, _without_aio(settings)))
+    path = directory / f"advice-{'-'.join(place)}.yaml"
     budget = budgets_of(settings).limits.get(place)
     with TemporaryDirectory() as scratch:
         while chosen:
@@ -193,17 +191,13 @@ def _write_plan(
             trial.write_text(text, "utf-8")
             cost = _bytes(settings, place, trial)
             if budget is None or cost is None or cost <= budget:
-                _write(path, text)
+                with writing(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text, "utf-8")
                 _report(path, chosen, cost, budget)
                 return True
             chosen.pop()
     return False
-
-
-def _write(path: Path, text: str) -> None:
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
 
 
 def _bytes(settings: Settings, place: tuple[str, str], path: Path) -> int | None:

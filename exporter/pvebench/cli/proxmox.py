@@ -30,7 +30,6 @@ from pvebench.drivers.proxmox.node.node_activity import UNKNOWN_NODE
 from pvebench.drivers.proxmox.node.node_ssh import script_of_node
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings, bare_host, section
 from pvebench.drivers.proxmox.setup.permissions import (
-    ExistingGrants,
     apply_steps,
     find_granted,
     shell_script,
@@ -199,16 +198,12 @@ def grant(
     if not changed:
         click.echo("Everything exists already; nothing changed")
     grants = find_granted(api, needed)
-    _show_surplus(grants, needed)
-    words = ("pvebench", "proxmox", "init", "--config", str(config), "--apply", "--new-token")
-    _verify(server, needed, token_file, f"create a new token: {shlex.join(words)}")
-
-
-def _show_surplus(grants: ExistingGrants, needed: RequiredGrants) -> None:
     for step in surplus_steps(grants, needed):
         click.echo(
             f"Not needed by these settings, remove unless another pvebench needs it: {step.text}"
         )
+    words = ("pvebench", "proxmox", "init", "--config", str(config), "--apply", "--new-token")
+    _verify(server, needed, token_file, f"create a new token: {shlex.join(words)}")
 
 
 def _verify(server: Server, needed: RequiredGrants, token_file: Path | None, renewal: str) -> None:

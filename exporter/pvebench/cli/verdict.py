@@ -105,7 +105,8 @@ def _print_markdown(verdicts: Verdicts, operations: Sequence[str], *, every: boo
         click.echo(f"- {line}")
     if every and verdicts.verdicts:
         click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-        for row in _table_rows(verdicts):
+        for judged in verdicts.verdicts:
+            row = (judged.history.name, *verdict_row(judged))
             click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
 
 
@@ -127,10 +128,6 @@ def _redefined(verdicts: Verdicts) -> Iterator[str]:
     yield from (change.text for change in changes[:REDEFINED])
     if len(changes) > REDEFINED:
         yield f"{len(changes) - REDEFINED} more cases with a changed definition (--format json)"
-
-
-def _table_rows(verdicts: Verdicts) -> Iterator[tuple[str, ...]]:
-    return ((verdict.history.name, *verdict_row(verdict)) for verdict in verdicts.verdicts)
 
 
 # --- The command.

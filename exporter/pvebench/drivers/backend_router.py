@@ -158,7 +158,7 @@ class BackendKind:
 
     bus: Bus
     make: Callable[[LocalSettings, DriverContext, dict[str, Storage]], LocalBackend]
-    check: Callable[[LocalSettings, Sequence[Case]], Iterator[Finding]]
+    check: Callable[[Sequence[Case]], Iterator[Finding]]
     facts: Callable[[], Mapping[str, str]]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -83,7 +83,8 @@ def trouble(status: Mapping[str, Any]) -> Trouble | None:
     Args:
         status: the output of `ceph status`. Missing members hold no case.
     """
-    states = dict(_states(status))
+    entries = _map(status, "pgmap").get("pgs_by_state") or ()
+    states = {frozenset(str(e["state_name"]).split("+")): int(e["count"]) for e in entries}
     groups = sum(states.values())
     moving, waiting = _named(states, MOVING), _named(states, WAITING)
     if moving:
@@ -96,12 +97,6 @@ def trouble(status: Mapping[str, Any]) -> Trouble | None:
     if DOWN in _checks(status):
         return Trouble(f"Ceph is degraded: {_summary(status, DOWN)}", passes=False)
     return None
-
-
-def _states(status: Mapping[str, Any]) -> Iterator[tuple[frozenset[str], int]]:
-    """Yield each combination of states, and the number of its placement groups."""
-    for entry in _map(status, "pgmap").get("pgs_by_state") or ():
-        yield frozenset(str(entry["state_name"]).split("+")), int(entry["count"])
 
 
 def _named(states: Mapping[frozenset[str], int], selected: frozenset[str]) -> list[str]:

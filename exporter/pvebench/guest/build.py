@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from platform import freedesktop_os_release
 from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import unquote
@@ -69,7 +70,7 @@ def resolve(work: Path) -> list[Package]:
     """
     status = work / "no-packages-installed"
     status.write_bytes(b"")
-    names = [KERNEL_PACKAGE.get(_distribution(), "linux-image-amd64"), *PACKAGES]
+    names = [KERNEL_PACKAGE.get(freedesktop_os_release()["ID"], "linux-image-amd64"), *PACKAGES]
     output = _apt(
         [
             "-o",
@@ -99,11 +100,6 @@ def _parse(line: str) -> Package:
     return Package(unquote(name), unquote(version), file, int(size))
 
 
-def _distribution() -> str:
-    pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
-    return {key: value.strip('"') for key, _, value in pairs}.get("ID", "")
-
-
 def download(packages: Sequence[Package], directory: Path, say: Callable[[str], None]) -> None:
     """Fetch the archives missing in `directory`; apt verifies each with its signed lists.
 
@@ -124,13 +120,12 @@ def download(packages: Sequence[Package], directory: Path, say: Callable[[str], 
 
 
 def _incomplete(packages: Sequence[Package], directory: Path) -> list[Package]:
+    paths = {package: directory / package.file for package in packages}
     return [
-        package for package in packages if not _is_whole(directory / package.file, package.size)
+        package
+        for package, path in paths.items()
+        if not path.exists() or path.stat().st_size != package.size
     ]
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    return path.exists() and path.stat().st_size == size
 
 
 def unpack(packages: Sequence[Package], directory: Path, root: Path) -> None:

@@ -298,7 +298,10 @@ def push(
         PipelineError: Grafana rejects a request.
     """
     pushed = {
-        board["uid"]: _add_mark(replace_source(board, name=source.name, uid=source.uid))
+        board["uid"]: {
+            **replace_source(board, name=source.name, uid=source.uid),
+            "tags": [*board["tags"], MARK],
+        }
         for board in dashboards
     }
     existing = {uid: board for uid in pushed if (board := _dashboard(api, uid)) is not None}
@@ -327,10 +330,6 @@ class _ExistingDashboard:
     def pushed(self) -> bool:
         """Whether it was pushed, according to its tag."""
         return MARK in (self.json.get("tags") or []) and not self.provisioned
-
-
-def _add_mark(dashboard: dict[str, Any]) -> dict[str, Any]:
-    return {**dashboard, "tags": [*dashboard["tags"], MARK]}
 
 
 def _dashboard(api: Grafana, uid: str) -> _ExistingDashboard | None:

@@ -46,12 +46,8 @@ EVIDENCE_TITLES: Final = {
 }
 
 
-def _read_static() -> dict[str, bytes]:
-    folder = files("pvebench.web") / "static"
-    return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
-
-
-STATIC: Final = _read_static()
+_FOLDER: Final = files("pvebench.web") / "static"
+STATIC: Final = {file.name: file.read_bytes() for file in _FOLDER.iterdir() if file.is_file()}
 """File name -> content."""
 
 
@@ -162,16 +158,12 @@ def _error(request: Request, status: int, happened: str, next_step: str) -> Resp
         return JSONResponse({"error": error}, status_code=status)
     page = render(
         "error.html",
-        happened=_sentence(happened),
+        happened=happened[:1].upper() + happened[1:],
         next_step=f"Next step: {next_step}.",
         simulated=False,
         here="",
     )
     return HTMLResponse(page, status_code=status)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def query_parameters(request: Request, allowed: Iterable[str]) -> dict[str, str]:

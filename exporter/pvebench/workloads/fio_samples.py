@@ -22,7 +22,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model import figures
@@ -49,7 +49,6 @@ MINIMUM_INTERVALS: Final = 3
 _LINE: Final = re.compile(r"(\d{1,15}), (\d{1,15}), ([012])(, |\Z)", re.ASCII)
 _DIRECTIONS: Final = (Direction.READ, Direction.WRITE, Direction.TRIM)
 _Entry = tuple[int, int, Direction]
-_Job = Mapping[str, Any]
 
 
 def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
@@ -62,7 +61,8 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
     for direction in workload.directions:
         samples += _rates(report, direction, workload, notes)
         for name in LATENCIES:
-            blocks = [job[direction].get(f"{name}_ns") for job in _with(report, direction)]
+            sides = [side for job in report.jobs if isinstance(side := job.get(direction), dict)]
+            blocks = [side.get(f"{name}_ns") for side in sides]
             samples += _latencies(name, direction, read_latency(blocks), notes)
     _check_runtime(report, workload, ran_ms)
     if is_search(workload):
@@ -89,10 +89,6 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         samples += [*dip, *_sum_of_each(report, "total_err", figures.FAULT_ERRORS)]
         notes += dip_notes
     return Parsed(samples=tuple(samples), intervals=intervals, notes=tuple(notes))
-
-
-def _with(report: Report, direction: Direction) -> list[_Job]:
-    return [job for job in report.jobs if isinstance(job.get(direction), dict)]
 
 
 def _values(report: Report, direction: Direction, key: str) -> list[float]:

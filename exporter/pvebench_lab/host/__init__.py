@@ -20,7 +20,7 @@ from pvebench.drivers.storages.storage_settings import (
     wear_of,
 )
 from pvebench.model.rules import Rows
-from pvebench.model.storage_use import Space, Wear
+from pvebench.model.storage_use import Wear
 
 _BY_SSH: Final = frozenset({"dir"})
 _NOT_FIOS: Final = frozenset(":;#\n")
@@ -81,10 +81,6 @@ def _wear(settings: HostSettings) -> Mapping[tuple[str, str], Wear | str]:
     return {(settings.node, name): one for name, one in wear(settings, settings.ssh).items()}
 
 
-def _spaces(settings: HostSettings) -> Mapping[tuple[str, str], Space]:
-    return spaces_of(settings) if settings.ssh is None else {}
-
-
 def _require(settings: HostSettings) -> None:
     if settings.ssh is None:
         require_paths(settings)
@@ -95,7 +91,7 @@ DRIVER: Final = Driver(
     engine="pvebench_lab.host.host_engine",
     storages=_storages,
     wear=_wear,
-    spaces=_spaces,
+    spaces=lambda settings: spaces_of(settings) if settings.ssh is None else {},
     require=_require,
     rows=Rows.HOST,
 )

@@ -120,10 +120,6 @@ def undo_scratch(details: Mapping[str, str]) -> str:
     return f"removed the tools' files in {details['path']}"
 
 
-_SBIN: Final = "/usr/sbin:/sbin"
-"""Directories that are not on every user's PATH, but that jobs search too."""
-
-
 class HostEngine(Engine):
     """`drivers.driver.Engine` of this machine, or of one reached by ssh."""
 
@@ -157,7 +153,9 @@ class HostEngine(Engine):
         return undo_local(journal, more, instance=instance, runtime=settings.runtime)
 
     def identities(self, settings: HostSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
-        functions = remote_host.unidentified(settings) if settings.ssh else identities_of(settings)
+        # Identities over ssh are not supported: each is unknown.
+        unknown: dict[str, Callable[[], Identity]] = dict.fromkeys(settings.storages, dict)
+        functions = unknown if settings.ssh else identities_of(settings)
         return {(settings.node, name): look for name, look in functions.items()}
 
     def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
@@ -168,26 +166,24 @@ class HostEngine(Engine):
 
 def _check_here(settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
     yield from check_networks(settings)
-    yield from _check_container(settings, cases)
-    yield from _check_host(settings, cases)
+    yield from _check_container(cases)
+    yield from _check_host(cases)
     if any(case.scenario.disk.in_container for case in cases):
         yield attempt("guest image", lambda: image_summary(settings))
 
 
-def _check_container(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    del settings
+def _check_container(cases: Sequence[Case]) -> Iterator[Finding]:
     if any(case.scenario.disk.in_container for case in cases):
         yield "lxc", *container_support()
 
 
-def _check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    del settings
+def _check_host(cases: Sequence[Case]) -> Iterator[Finding]:
     host_cases = [case for case in cases if case.scenario.disk.on_host]
     programs = {TOOLS[case.workload.tool].program for case in host_cases} - {""}
     if any(case.scenario.disk.drive_cache is not None for case in cases):
         programs.add("hdparm")
     for name in sorted(programs):
-        where = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
+        where = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{remote_host.SBIN}")
         missing = f"not installed on the host; run `apt-get install {PROGRAMS[name]}`"
         yield name, where is not None, where or missing
 

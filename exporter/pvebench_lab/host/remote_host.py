@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
@@ -30,7 +30,7 @@ from pvebench.drivers.storages.contract import (
 from pvebench.drivers.storages.directory import DirectorySettings, path_of
 from pvebench.drivers.storages.own_files import changed
 from pvebench.drivers.storages.server_link import ServerLink
-from pvebench.drivers.storages.storage_settings import networks_of, space_needed, storage_contexts
+from pvebench.drivers.storages.storage_settings import local_storages, networks_of, storage_contexts
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,
@@ -46,9 +46,9 @@ from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.environment import NO_BARRIER, storage_fact
 from pvebench.model.ports import HostSnapshot, Journal, Site, StorageFunctions
 from pvebench.model.scenario import Scenario
-from pvebench.model.storage_use import Space, Wear
+from pvebench.model.storage_use import Space, SpaceNeed, Wear
 from pvebench.model.units import show_bytes, whole_number
-from pvebench.model.volume import BlockCounters, Identity, Volume
+from pvebench.model.volume import BlockCounters, Volume
 from pvebench.model.workload import Case
 from pvebench.sanitize import one_line
 from pvebench.workloads import TOOLS
@@ -138,7 +138,7 @@ class RemoteDirectory(Storage):
 
 _POLL_SECONDS: Final = 0.3
 """Each poll starts a process on the measured machine."""
-_SBIN: Final = "/usr/sbin:/sbin"
+SBIN: Final = "/usr/sbin:/sbin"
 """Directories that are not on every user's PATH, but that jobs search too."""
 
 
@@ -180,11 +180,6 @@ def site(settings: HostSettings, ssh: SshSettings, place: DriverContext) -> Site
             }
         ),
     )
-
-
-def unidentified(settings: HostSettings) -> dict[str, Callable[[], Identity]]:
-    """Return an unknown identity for each storage: identities over ssh are not supported."""
-    return dict.fromkeys(settings.storages, dict)
 
 
 def undo(ssh: SshSettings | None) -> dict[str, Undo]:
@@ -258,7 +253,8 @@ def _checks(
     for name in sorted(programs | {"fio", "setsid"}):
         yield attempt(name, partial(_program, commands, name))
     yield "fincore", True, _fincore(commands)
-    needs = space_needed(settings, cases)
+    kinds = {name: storage.holds for name, storage in local_storages(settings, None).items()}
+    needs = SpaceNeed(kinds).add(*cases).total()
     for name, entry in settings.storages.items():
         space = partial(_space, commands, name, str(path_of(entry)), needs.get(name, 0))
         yield attempt(f"storage {name}", space)
@@ -267,7 +263,7 @@ def _checks(
 
 
 def _program(commands: RemoteCommands, name: str) -> str:
-    script = f'PATH=$PATH:{_SBIN}; command -v "$1" && {{ "$1" --version 2>&1 | head -n 1; }}'
+    script = f'PATH=$PATH:{SBIN}; command -v "$1" && {{ "$1" --version 2>&1 | head -n 1; }}'
     done = commands.shell.ask(["sh", "-c", script, "sh", name])
     if done.exit_code:
         package = PROGRAMS.get(name, name)

@@ -89,21 +89,9 @@ class Story:
             outage.node == node and outage.end < days <= outage.begin for outage in self.outages
         )
 
-    def effects_on(self, case: Case) -> tuple[Effect, ...]:
-        """Return all effects on a case."""
-        return tuple(effect for effect in self.effects if effect.matches(case))
-
 
 def _syncs_on_zfs(case: Case) -> bool:
     return case.scenario.storage == "local-zfs" and bool(case.workload.parameters.get("fsync"))
-
-
-def _idles(case: Case) -> bool:
-    return case.workload.tool == "idle"
-
-
-def _on_second_node(case: Case) -> bool:
-    return case.scenario.node == "pve2" and case.workload.tool == "fio"
 
 
 def _reads_with_thread(case: Case) -> bool:
@@ -115,8 +103,11 @@ def _virtio_writes_on_lvm(case: Case) -> bool:
     return scenario.node == "pve4" and scenario.disk.bus == Bus.VIRTIO and way == "randwrite"
 
 
-def _on_ceph(case: Case) -> bool:
-    return case.scenario.storage == "ceph" and case.workload.tool == "fio"
+def _fio_on(name: str) -> Matches:
+    """Return what matches fio's cases of a node or a storage."""
+    return lambda case: (
+        case.workload.tool == "fio" and name in (case.scenario.node, case.scenario.storage)
+    )
 
 
 YEAR: Final = Story(
@@ -148,11 +139,11 @@ YEAR: Final = Story(
     ),
     effects=(
         Effect(begin=240, end=212, matches=_syncs_on_zfs, speed=6.0),
-        Effect(begin=180, end=130, matches=_idles, cpu=3.5),
-        Effect(begin=90, end=62, matches=_on_second_node, stall=4.0),
+        Effect(begin=180, end=130, matches=lambda case: case.workload.tool == "idle", cpu=3.5),
+        Effect(begin=90, end=62, matches=_fio_on("pve2"), stall=4.0),
         Effect(begin=75, end=66, matches=_virtio_writes_on_lvm, speed=0.75, cpu=1.3),
         # A week in which backups run while it measures.
-        Effect(begin=57, end=50, matches=_on_ceph, speed=0.7),
+        Effect(begin=57, end=50, matches=_fio_on("ceph"), speed=0.7),
         Effect(begin=20, end=0, matches=_reads_with_thread, speed=0.6, cpu=1.4),
     ),
     outages=(Outage(node="pve3", begin=40, end=33),),
@@ -206,7 +197,10 @@ def history(templates: Sequence[Run], story: Story, *, end: datetime, seed: int)
         for days in _days(story.days, random.Random(f"{seed} {number}"))  # noqa: S311 # a simulation, not a secret
         if story.measured(templates[number].case.scenario.node, days)
     )
-    effects = [story.effects_on(template.case) for template in templates]
+    effects = [
+        [effect for effect in story.effects if effect.matches(template.case)]
+        for template in templates
+    ]
     rng = random.Random(seed)  # noqa: S311 # likewise
     environments: dict[tuple[object, ...], Environment] = {}
     for count, (days, number) in enumerate(reversed(moments)):

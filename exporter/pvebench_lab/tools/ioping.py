@@ -151,8 +151,12 @@ class Ioping(Tool):
         refuse(_faults(stat, times), evidence=output[-200:])
         direction = workload.directions[0]
         samples = [*_latencies(direction, stat, times)]
-        if not workload.parameters["interval_seconds"]:
-            samples += _rates(direction, stat)
+        if not workload.parameters["interval_seconds"]:  # rates and time leave out the pauses
+            samples += [
+                figures.IOPS.sample(stat["iops"], direction),
+                figures.BANDWIDTH.sample(stat["bps"], direction),
+                figures.RUNTIME.sample(stat["time"] / NANOSECONDS, direction),
+            ]
         return Parsed(samples=tuple(samples))
 
 
@@ -223,15 +227,6 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
         yield f"avg {mean:.10g} is not {stat['time']:.10g} ns by {stat['count']:.10g} requests"
     if not all(low <= round(time * NANOSECONDS) <= high for time in times):
         yield f"a request's time is not between min {low:.10g} and max {high:.10g}"
-
-
-def _rates(direction: Direction, stat: dict[str, float]) -> list[Sample]:
-    """Return rates and run time, which leave out the pauses between requests."""
-    return [
-        figures.IOPS.sample(stat["iops"], direction),
-        figures.BANDWIDTH.sample(stat["bps"], direction),
-        figures.RUNTIME.sample(stat["time"] / NANOSECONDS, direction),
-    ]
 
 
 def _latencies(direction: Direction, stat: dict[str, float], times: list[float]) -> list[Sample]:

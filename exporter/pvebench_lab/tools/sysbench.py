@@ -167,7 +167,31 @@ class Sysbench(Tool):
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in sysbench's report. Raises as `Tool.parse`."""
-        return _parse(workload, output)
+        messages = [match["text"].strip() for match in _MESSAGE.finditer(output)]
+        if "FATAL:" in output:
+            raise ToolFailed(
+                f"sysbench: {messages[0] if messages else 'fatal error'}",
+                cause=messages[-1] if messages else "",
+                evidence=output[-1000:],
+            )
+        lines = _LINE.finditer(output)
+        values = each_once([(line["name"].strip(), number_in(line["value"])) for line in lines])
+        seconds = _need(values, "total time", output)
+        refuse(_faults(workload, values, seconds), evidence=output[-500:])
+        samples: list[Sample] = []
+        intervals = _intervals(workload, output)
+        for direction in workload.directions:
+            samples += _rates(workload, direction, values, seconds, output)
+            samples += _variation(direction, intervals.get(direction, ()))
+        samples += _latencies(workload, values)
+        fsyncs = values.get("fsyncs/s", 0.0) * seconds
+        if fsyncs:
+            samples.append(figures.SYNC_OPERATIONS.sample(fsyncs))
+        return Parsed(
+            samples=tuple(samples),
+            intervals={str(key): value for key, value in intervals.items()},
+            notes=tuple(f"sysbench reported: {text}" for text in dict.fromkeys(messages)),
+        )
 
 
 def _options(workload: Workload) -> list[str]:
@@ -185,34 +209,6 @@ def _options(workload: Workload) -> list[str]:
         f"--file-fsync-freq={parameters['fsync_freq']}",
         *(["--file-extra-flags=direct"] if parameters["direct"] else []),
     ]
-
-
-def _parse(workload: Workload, output: str) -> Parsed:
-    messages = [match["text"].strip() for match in _MESSAGE.finditer(output)]
-    if "FATAL:" in output:
-        raise ToolFailed(
-            f"sysbench: {messages[0] if messages else 'fatal error'}",
-            cause=messages[-1] if messages else "",
-            evidence=output[-1000:],
-        )
-    lines = _LINE.finditer(output)
-    values = each_once([(line["name"].strip(), number_in(line["value"])) for line in lines])
-    seconds = _need(values, "total time", output)
-    refuse(_faults(workload, values, seconds), evidence=output[-500:])
-    samples: list[Sample] = []
-    intervals = _intervals(workload, output)
-    for direction in workload.directions:
-        samples += _rates(workload, direction, values, seconds, output)
-        samples += _variation(direction, intervals.get(direction, ()))
-    samples += _latencies(workload, values)
-    fsyncs = values.get("fsyncs/s", 0.0) * seconds
-    if fsyncs:
-        samples.append(figures.SYNC_OPERATIONS.sample(fsyncs))
-    return Parsed(
-        samples=tuple(samples),
-        intervals={str(key): value for key, value in intervals.items()},
-        notes=tuple(f"sysbench reported: {text}" for text in dict.fromkeys(messages)),
-    )
 
 
 def _faults(workload: Workload, values: dict[str, float], seconds: float) -> Iterator[str]:

@@ -240,18 +240,11 @@ def _text(path: Path) -> str:
     return " ".join("".join(c for c in content if c.isprintable() or c == "\n").split())
 
 
-def users_of(device: Path) -> list[str]:
-    """Return descriptions of the device's users and content; none: it is free and empty.
-
-    Raises:
-        VolumeError: unknown.
-        StorageHangs: it does not respond.
-    """
-    return [*users(device), *signatures(device)]
-
-
 def users(device: Path) -> list[str]:
-    """Return the mounts, swap, partitions and holders (LVM, RAID, dm-crypt …) of a device."""
+    """Return the mounts, swap, partitions and holders (LVM, RAID, dm-crypt …) of a device.
+
+    Raises VolumeError: they are unknown. StorageHangs: it does not respond.
+    """
     output = _output("lsblk", "--json", "--output", "NAME,TYPE,MOUNTPOINTS", str(device))
     uses: list[str] = []
     for entry in output["blockdevices"]:
@@ -275,7 +268,7 @@ def _mounts(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def signatures(device: Path) -> list[str]:
-    """Return the partition tables, file systems, LVM, RAID, LUKS … that libblkid finds."""
+    """Return what libblkid finds, such as partition tables and LUKS. Raises as `users`."""
     output = _output("wipefs", "--no-act", "--json", str(device))
     return [f"{entry['type']} at byte {int(entry['offset'], 16)}" for entry in output["signatures"]]
 

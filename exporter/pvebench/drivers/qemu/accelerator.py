@@ -84,8 +84,7 @@ def _why_no_kvm(
         return f"{device} does not exist"
     if not os.access(device, os.R_OK | os.W_OK):
         return f"{_DEVICE} is not accessible; `sudo usermod -aG kvm $USER` and a new login allow it"
-    boot = _BOOT_ID.read_text("ascii").strip()
-    known = _recall(memory, boot)
+    known = remembered_fault(memory)
     if known is None:
         say(
             f"testing KVM with a guest, at most {PROOF_SECONDS:.0f} s, once per host boot "
@@ -96,28 +95,24 @@ def _why_no_kvm(
             known = ""
         except DriverError as error:
             known = f"a guest does not boot with KVM: {error.reason}"
-        _remember(memory, boot, known)
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        write_own(memory, json.dumps({"boot": _boot(), "fault": known}))
     return known or None
 
 
 def remembered_fault(memory: Path) -> str | None:
     """Return the result of the test since the host's boot: "" if KVM works, None: not tested."""
-    return _recall(memory, _BOOT_ID.read_text("ascii").strip())
-
-
-def _recall(memory: Path, boot: str) -> str | None:
     try:
         known = json.loads(read_own(memory))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(known, dict) or known.get("boot") != boot:
+    if not isinstance(known, dict) or known.get("boot") != _boot():
         return None
     return str(known.get("fault", ""))
 
 
-def _remember(memory: Path, boot: str, fault: str) -> None:
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    write_own(memory, json.dumps({"boot": boot, "fault": fault}))
+def _boot() -> str:
+    return _BOOT_ID.read_text("ascii").strip()
 
 
 def check_accelerator(setting: str) -> Finding:

@@ -210,7 +210,7 @@ def look(
     arguments = devices(names, disk)
     controller = names.controller if len(arguments) > 1 else ""
     virtio = disk.bus is Bus.VIRTIO or arguments[0]["driver"] == "virtio-scsi-pci"
-    holder = controller or names.device
+    holder, group = controller or names.device, f"/objects/{names.group}"
     return Seen(
         # With `flat`, QEMU does not count the images below a node.
         nodes=qmp.ask("query-named-block-nodes", {"flat": not disk.chain}, shape=_NODES),
@@ -219,22 +219,17 @@ def look(
         controller_type=_property(qmp, controller, "type", text) if controller else "",
         iothread=_property(qmp, holder, "iothread", text) if virtio else "",
         queues=_property(qmp, controller, "num_queues", count) if disk.queues else 0,
-        limits=_limits(qmp, names) if is_limited(disk) else {},
+        limits=_property(qmp, group, "limits", _LIMITS) if is_limited(disk) else {},
         opened_direct=opened_direct(vm.pid, Path(opened)) if opened else None,
         aio=used_aio(vm.pid, disk, vm.messages(old)) if opened else "",
         guest=guest,
     )
 
 
-def _property(qmp: Channel, device: str, name: str, shape: Shape) -> Any:
-    path = f"/machine/peripheral/{device}"
+def _property(qmp: Channel, owner: str, name: str, shape: Shape) -> Any:
+    """Return a property of an object; a path without a slash is the id of a device."""
+    path = owner if owner.startswith("/") else f"/machine/peripheral/{owner}"
     return qmp.ask("qom-get", {"path": path, "property": name}, shape=shape)
-
-
-def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
-    path = f"/objects/{names.group}"
-    limits: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
-    return limits
 
 
 def used_aio(pid: int | None, disk: Disk, messages: str) -> str:

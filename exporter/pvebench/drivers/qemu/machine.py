@@ -81,24 +81,13 @@ class QemuMachine:
         return self._qmp
 
     def start(
-        self,
-        image: GuestImage,
-        machine: Machine,
-        accelerator: Accelerator,
-        *,
-        timeout: float,
-        disk: Sequence[str] = (),
+        self, image: GuestImage, machine: Machine, accelerator: Accelerator, *, timeout: float
     ) -> QemuGuest:
         """Boot the guest; return it when its agent responds, within `timeout` seconds.
 
-        After an error, the VM is removed.
-
-        Args:
-            disk: options of the command line that attach a disk at power-on.
-
-        Raises ToolsMissing, HypervisorGone, GuestTimeout, Interrupted.
+        After an error, the VM is removed. Raises as `launch` and `wait`.
         """
-        self.launch(image, machine, accelerator, disk=disk)
+        self.launch(image, machine, accelerator)
         return self.wait(timeout=timeout)
 
     def launch(
@@ -109,7 +98,13 @@ class QemuMachine:
         *,
         disk: Sequence[str] = (),
     ) -> None:
-        """Begin the boot; `wait` returns the guest. Args and errors as `start`."""
+        """Begin the boot; `wait` returns the guest.
+
+        Args:
+            disk: options of the command line that attach a disk at power-on.
+
+        Raises ToolsMissing, VolumeError.
+        """
         self._entry = self._journal.open(KIND, {"uuid": self.uuid})
         with self._killed_by_error():
             self.directory.mkdir(parents=True, mode=0o700)
@@ -118,7 +113,10 @@ class QemuMachine:
             self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
 
     def wait(self, *, timeout: float) -> QemuGuest:
-        """Return the guest when its agent responds. Raises as `start`."""
+        """Return the guest when its agent responds.
+
+        Raises HypervisorGone, GuestTimeout, Interrupted.
+        """
         with self._killed_by_error():
             return self._connect(timeout)
 

@@ -399,7 +399,7 @@ class QemuEngine(Engine):
     def check(self, settings: QemuSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         yield from check_networks(settings)
         for kind in BACKENDS.values():
-            yield from kind.check(settings, cases)
+            yield from kind.check(cases)
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"

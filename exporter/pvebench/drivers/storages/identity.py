@@ -28,9 +28,9 @@ from pvebench.drivers.linux.block_devices import (
     identity,
     mount_of,
     parts_of,
+    signatures,
     sysfs,
     users,
-    users_of,
 )
 from pvebench.drivers.linux.host_tools import run_program
 from pvebench.errors import VolumeError
@@ -146,7 +146,7 @@ def _checked(fd: int, device: Path) -> Record:
 def _content(fd: int, device: Path) -> list[str]:
     _forget_cached(fd, 0, HEAD_BYTES)
     _forget_cached(fd, max(0, disk_bytes(fd) - TAIL_BYTES), TAIL_BYTES)
-    return users_of(device)
+    return [*users(device), *signatures(device)]
 
 
 def _overwritten(fd: int, record: Record) -> Iterator[str]:

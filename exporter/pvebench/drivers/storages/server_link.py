@@ -6,7 +6,7 @@ import socket
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
@@ -42,17 +42,8 @@ class ServerLink:
         return statistics.median(times)
 
 
-_Address = tuple[
-    socket.AddressFamily,
-    socket.SocketKind,
-    int,
-    str,
-    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
-]
-
-
-def _connect(address: _Address) -> float:
-    """Return the seconds to open one connection. Raises OSError."""
+def _connect(address: tuple[Any, ...]) -> float:
+    """Return the seconds to open a connection to an address of `getaddrinfo`. Raises OSError."""
     family, kind, protocol, _, where = address
     with socket.socket(family, kind, protocol) as opened:
         opened.settimeout(TIMEOUT_SECONDS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -49,10 +49,9 @@ from pvebench.fields import ByKind, Slug, resolve_paths
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import storage_fact
 from pvebench.model.ports import Guard, StorageFunctions
-from pvebench.model.storage_use import Space, SpaceNeed, Wear
+from pvebench.model.storage_use import Space, Wear
 from pvebench.model.units import SECTOR
 from pvebench.model.volume import Identity
-from pvebench.model.workload import Case
 
 # --- faults of a storage, by commands of its settings only
 #
@@ -110,12 +109,7 @@ class FaultCommand:
         return self._seconds
 
 
-def _models() -> dict[str, type[StorageSettings]]:
-    return {name: kind.settings for name, kind in KINDS.items()}
-
-
-def _of_kind(keys: dict[str, Any]) -> StorageSettings:
-    return KINDS[keys["kind"]].settings.model_validate(keys)
+_BY_KIND: Final = ByKind("dir", lambda: {name: kind.settings for name, kind in KINDS.items()})
 
 
 class LocalSettings(DriverSettings):
@@ -125,15 +119,14 @@ class LocalSettings(DriverSettings):
         storages: id -> storage. Empty: one directory storage `local` below `state`.
     """
 
-    storages: dict[Slug, Annotated[StorageSettings, ByKind("dir", _models)]] = Field(
-        default_factory=dict
-    )
+    storages: dict[Slug, Annotated[StorageSettings, _BY_KIND]] = Field(default_factory=dict)
 
     def active_storages(self) -> dict[str, StorageSettings]:
         """Return the configured storages, or the default one if there are none."""
         if self.storages:
             return dict(self.storages)
-        return {"local": _of_kind({"kind": "dir", "path": self.default_storage})}
+        keys = {"kind": "dir", "path": self.default_storage}
+        return {"local": KINDS["dir"].settings.model_validate(keys)}
 
     @property
     def default_storage(self) -> Path:
@@ -321,11 +314,3 @@ def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
         name: partial(kind.identify, context)
         for name, (kind, context) in storage_contexts(settings).items()
     }
-
-
-def space_needed(settings: LocalSettings, cases: Sequence[Case]) -> dict[str, int]:
-    """Return storage -> maximum bytes that the cases need."""
-    storages = local_storages(settings, settings.node)
-    return (
-        SpaceNeed({name: storage.holds for name, storage in storages.items()}).add(*cases).total()
-    )

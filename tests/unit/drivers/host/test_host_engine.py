@@ -15,7 +15,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.backend_router import local_router
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
-from pvebench.drivers.linux.block_devices import users_of
+from pvebench.drivers.linux.block_devices import users
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.local_undo import undo_local
@@ -74,7 +74,7 @@ PROGRAMS: Final = {
     "qemu-img": lambda: run_qemu_img("info", "x"),
     "fincore": lambda: cached_bytes(Path("/x")),
     "losetup": lambda: loops_of(Path("/x")),
-    "lsblk": lambda: users_of(Path("/x")),
+    "lsblk": lambda: users(Path("/x")),
     "ceph": lambda: ceph.look(storage_context(name="c", kind="rbd", pool="p")),
 }
 
