@@ -118,15 +118,16 @@ def results_of(settings: Settings, *, write: bool = False) -> Iterator[Store]:
 
     Raises AlreadyRunning: an instance uses them, and `write` is set.
     """
-    lock = StateDirectory(settings.state.absolute(), exclusive=True) if write else nullcontext()
-    database = settings.database
-    if not database.exists():
-        raise StoreError(
-            f"no results yet: {database} does not exist",
-            next_step="run `pvebench run` first, or pass the state directory with --state",
-        )
-    with lock, closing(Store(database)) as store:
-        yield store
+    state, database = settings.state.absolute(), settings.database
+    locked = write and state.exists()
+    with StateDirectory(state, exclusive=True) if locked else nullcontext():
+        if not database.exists():
+            raise StoreError(
+                f"no results yet: {database} does not exist",
+                next_step="run `pvebench run` first, or pass the state directory with --state",
+            )
+        with closing(Store(database)) as store:
+            yield store
 
 
 def runs_of(store: Store, pack: Selection) -> list[StoredRun]:
