@@ -340,11 +340,9 @@ class MeasureOptions(Strict):
 
 def _entries(workloads: Any) -> Any:
     """Return the entries of a mapping from tool to options as a list."""
-    return (
-        [*({key: item} for key, item in workloads.items())]
-        if isinstance(workloads, dict)
-        else workloads
-    )
+    if not isinstance(workloads, dict):
+        return workloads
+    return [{key: item} for key, item in workloads.items()]
 
 
 class PackFile(Strict):

@@ -53,14 +53,6 @@ _SIGNATURE_INFO: Final = 12
 """Bytes of `struct module_signature`, the last four of them the length of the signature."""
 
 
-def _unxz(packed: bytes) -> bytes:
-    return lzma.LZMADecompressor().decompress(packed)
-
-
-def _gunzip(packed: bytes) -> bytes:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(packed)
-
-
 def _unzstd(packed: bytes) -> bytes:
     """Unpack with libzstd, which apt needs."""
     (size,) = struct.unpack("<I", packed[-4:])
@@ -74,8 +66,8 @@ def _unzstd(packed: bytes) -> bytes:
 
 # The kernel's build appends the unpacked size, which the first two ignore.
 _UNPACKERS: Final[dict[bytes, Callable[[bytes], bytes]]] = {
-    b"\xfd7zXZ\0": _unxz,
-    b"\x1f\x8b": _gunzip,
+    b"\xfd7zXZ\0": lambda packed: lzma.LZMADecompressor().decompress(packed),
+    b"\x1f\x8b": lambda packed: zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed),
     b"\x28\xb5\x2f\xfd": _unzstd,
 }
 

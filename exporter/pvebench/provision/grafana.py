@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -124,7 +123,10 @@ class Grafana:
         if not token.isascii() or not token.isprintable() or " " in token or not token:
             raise _invalid("--token-file", "contains no token; write one word of ASCII characters")
         self._token = token
-        context = _trust(ca_file)
+        try:
+            context = client_tls(ca_file)
+        except OSError as error:  # an SSLError is one too
+            raise _invalid("--ca-file", f"{ca_file} has no certificate: {error}") from error
         # Proxies of the environment must not see the token.
         self._opener = urllib.request.build_opener(
             BoundedHandler(_ALL_SECONDS, context), urllib.request.ProxyHandler({}), _NoRedirect()
@@ -217,13 +219,6 @@ def _root(url: str) -> str:
             "--url", "must contain only address and path; pass the login with --token-file"
         )
     return url.rstrip("/")
-
-
-def _trust(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        return client_tls(ca_file)
-    except OSError as error:  # an SSLError is one too
-        raise _invalid("--ca-file", f"{ca_file} has no certificate: {error}") from error
 
 
 def _read(action: str, response: Body) -> bytes:

@@ -47,13 +47,6 @@ def record(place: int, generation: int) -> bytes:
     return head + hashlib.shake_256(head).digest(RECORD - len(head))
 
 
-def _packed(places: Sequence[int], generation: int) -> bytes:
-    """Return records at their distance, compressed."""
-    return gzip.compress(
-        b"".join(record(place, generation).ljust(DISTANCE, b"\0") for place in places)
-    )
-
-
 def _content_path(places: Sequence[int], generation: int) -> str:
     """Return the path of such records in the guest's memory."""
     return f"{_FOLDER}/{places[0]}-{places[-1]}.{generation}"
@@ -68,12 +61,10 @@ def unpack_records(guest: Guest) -> None:
     """Put all records into the guest's memory, before any is written. Raises ToolFailed."""
     for places, generation in ((_PLACES[Touch.REWRITE], 0), (_BOTH, 1), (_LATE, 0), (_LATE, 1)):
         path = _content_path(places, generation)
-        _checked(
-            run_script(
-                guest, f"mkdir -p {_FOLDER} && gunzip >{path}", stdin=_packed(places, generation)
-            ),
-            path,
-        )
+        records = (record(place, generation).ljust(DISTANCE, b"\0") for place in places)
+        packed = gzip.compress(b"".join(records))
+        script = f"mkdir -p {_FOLDER} && gunzip >{path}"
+        _checked(run_script(guest, script, stdin=packed), path)
 
 
 def _checked(done: Completed, what: str) -> Completed:

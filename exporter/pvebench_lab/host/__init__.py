@@ -81,17 +81,12 @@ def _wear(settings: HostSettings) -> Mapping[tuple[str, str], Wear | str]:
     return {(settings.node, name): one for name, one in wear(settings, settings.ssh).items()}
 
 
-def _require(settings: HostSettings) -> None:
-    if settings.ssh is None:
-        require_paths(settings)
-
-
 DRIVER: Final = Driver(
     settings=HostSettings,
     engine="pvebench_lab.host.host_engine",
     storages=_storages,
     wear=_wear,
     spaces=lambda settings: spaces_of(settings) if settings.ssh is None else {},
-    require=_require,
+    require=lambda settings: require_paths(settings) if settings.ssh is None else None,
     rows=Rows.HOST,
 )

@@ -160,16 +160,13 @@ class HostEngine(Engine):
 
     def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         if settings.ssh is not None:
-            return remote_host.check(settings, settings.ssh, cases)
-        return _check_here(settings, cases)
-
-
-def _check_here(settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    yield from check_networks(settings)
-    yield from _check_container(cases)
-    yield from _check_host(cases)
-    if any(case.scenario.disk.in_container for case in cases):
-        yield attempt("guest image", lambda: image_summary(settings))
+            yield from remote_host.check(settings, settings.ssh, cases)
+            return
+        yield from check_networks(settings)
+        yield from _check_container(cases)
+        yield from _check_host(cases)
+        if any(case.scenario.disk.in_container for case in cases):
+            yield attempt("guest image", lambda: image_summary(settings))
 
 
 def _check_container(cases: Sequence[Case]) -> Iterator[Finding]:

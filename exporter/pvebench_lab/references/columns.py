@@ -306,16 +306,13 @@ def unit_factor(file: str, name: str, heading: TextCell, explicit: str) -> float
     match = _UNIT_IN_HEADER.search(heading.text)
     unit = explicit or ((match["b"] or match["w"]) if match else "")
     if not unit:
-        message = f"{heading.text!r} has no unit; add it: --unit {name}={_example(units)}"
+        example = "MB/s" if units is _RATES else "ms" if units is _TIMES else "MiB"
+        message = f"{heading.text!r} has no unit; add it: --unit {name}={example}"
         raise cell_error(file, heading, message)
     if unit not in units:
         message = f"{unit!r} is not a unit of {name}; use one of {', '.join(units)}"
         raise cell_error(file, heading, message)
     return units[unit]
-
-
-def _example(units: Mapping[str, float]) -> str:
-    return "MB/s" if units is _RATES else "ms" if units is _TIMES else "MiB"
 
 
 def cell_error(file: str, place: object, message: str) -> ConfigError:

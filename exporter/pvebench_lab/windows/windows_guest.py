@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pvebench.drivers.clocks import attempts
 from pvebench.drivers.vm_lifecycle import GuestSystem
 from pvebench.errors import (
     DriverError,
@@ -88,14 +89,11 @@ class WindowsGuest(Guest):
         if stdin:
             return self._client.run(_located(argv), stdin=stdin, timeout=timeout)
         pid = self.start(argv)
-        deadline, pause = self._clock.monotonic() + timeout, 0.05
-        while (done := self.poll(pid)) is None:
-            if self._clock.monotonic() > deadline:
-                self._try_to_kill("/pid", str(pid))
-                raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
-            self._clock.sleep(pause)
-            pause = min(0.5, 2 * pause)
-        return done
+        for _ in attempts(self._clock, seconds=timeout, pause=0.05, longest=0.5):
+            if (done := self.poll(pid)) is not None:
+                return done
+        self._try_to_kill("/pid", str(pid))
+        raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
 
     def start(self, argv: list[str]) -> int:
         located = _located(argv)
@@ -170,11 +168,10 @@ class WindowsGuest(Guest):
 
     def _disk(self, seconds: str, serial: str) -> Completed:
         """Find the test disk and take it offline; return what the guest image's script prints."""
-        deadline = self._clock.monotonic() + float(seconds)
-        while (disk := self._with_serial(serial)) is None:
-            if self._clock.monotonic() > deadline:
-                return _failed(f"no disk has the serial number {serial}")
-            self._clock.sleep(1.0)
+        waits = attempts(self._clock, seconds=float(seconds), pause=1.0)
+        disk = next((disk for _ in waits if (disk := self._with_serial(serial))), None)
+        if disk is None:
+            return _failed(f"no disk has the serial number {serial}")
         self._number = _count(disk, "Number")
         self._require(self.line(powershell.OFFLINE, number=self._number), offline=True)
         view = self.line(powershell.CACHE, number=self._number)
@@ -272,7 +269,8 @@ class WindowsGuest(Guest):
         Raises:
             SwitchFailed: the image lacks something, with the line that adds it.
         """
-        blocked = _blocked(self._client.commands())
+        commands = self._client.commands()  # none: the agent lists no commands
+        blocked = [name for name in COMMANDS if commands and not commands.get(name)]
         lacks = [f"the agent's command {name}: {_ALLOW}" for name in blocked]
         if {*blocked} & {*COMMANDS[:2]}:
             raise _lacking([*lacks, "others: unknown while guest-exec is blocked"])
@@ -359,11 +357,6 @@ def _missing(good: Mapping[str, Any], fio: str) -> Iterator[str]:
 
 
 _ALLOW: Final = "allow it in qemu-ga.conf (block-rpcs, allow-rpcs)"
-
-
-def _blocked(commands: Mapping[str, bool]) -> list[str]:
-    """Return the needed commands that the agent refuses; none if it lists no commands."""
-    return [name for name in COMMANDS if commands and not commands.get(name)]
 
 
 def _lacking(lines: Sequence[str]) -> SwitchFailed:

@@ -342,9 +342,11 @@ def _number(word: str) -> int:
 
 def _btrfs_devices(path: Path) -> tuple[int, ...]:
     """Return all devices of a path's btrfs; empty: another file system, or unknown."""
-    source = _btrfs_source(path)
+    mount = mount_of(path)
+    if mount is None or mount.type != "btrfs":
+        return ()
     try:
-        number = show_devices((Path(source).stat().st_rdev,)) if source else ""
+        number = show_devices((Path(mount.source).stat().st_rdev,))
         for member in Path("/sys/fs/btrfs").glob("*/devices/*/dev"):
             if member.read_text("ascii").strip() == number:
                 members = sorted(member.parent.parent.glob("*/dev"))
@@ -353,12 +355,6 @@ def _btrfs_devices(path: Path) -> tuple[int, ...]:
     except OSError:
         pass  # unmounted in between
     return ()
-
-
-def _btrfs_source(path: Path) -> str:
-    """Return the device in the mount of a path, if this is a btrfs."""
-    mount = mount_of(path)
-    return mount.source if mount is not None and mount.type == "btrfs" else ""
 
 
 def mount_of(path: Path) -> Mount | None:

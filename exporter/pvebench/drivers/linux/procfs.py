@@ -299,13 +299,13 @@ def _device_bytes(root: Traversable, devices: tuple[int, ...]) -> dict[str, int]
 
 def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
     """Return kernel, CPU model, microcode, governor and distribution of the running host."""
-    cpu = _first_cpu(root)
+    cpu = _pairs(_read(root / "proc/cpuinfo").partition("\n\n")[0], ":")  # of the first CPU
     facts = {
         "kernel": _read(root / "proc/sys/kernel/osrelease"),
         "cpu_model": cpu.get("model name", ""),
         "microcode": cpu.get("microcode", ""),
         "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "host_os": _os_name(root),
+        "host_os": _pairs(_read(root / "etc/os-release"), "=").get("PRETTY_NAME", "").strip('"'),
         "cpus": str(_host_cpu(root)[1] or ""),
     }
     return {key: value for key, value in facts.items() if value}
@@ -333,15 +333,9 @@ def _read(path: Traversable) -> str:
         return ""
 
 
-def _first_cpu(root: Traversable) -> dict[str, str]:
-    block = _read(root / "proc/cpuinfo").partition("\n\n")[0]
-    pairs = (line.partition(":") for line in block.splitlines())
+def _pairs(text: str, separator: str) -> dict[str, str]:
+    pairs = (line.partition(separator) for line in text.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _os_name(root: Traversable) -> str:
-    pairs = (line.partition("=") for line in _read(root / "etc/os-release").splitlines())
-    return {key: value.strip('"') for key, _, value in pairs}.get("PRETTY_NAME", "")
 
 
 # --- conditions that slow down disks: heat, a smaller ZFS cache, a RAID check

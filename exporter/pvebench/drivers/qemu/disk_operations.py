@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from pvebench.drivers.clocks import attempts
@@ -279,22 +280,16 @@ class DiskOperation:
         if self._running and self._limits:  # copies in flight must end first
             limits = {"path": f"/objects/{self._limits}", "property": "limits"}
             self._qmp.execute("qom-set", {**limits, "value": {"bps-write": 0}})
-        deadline = self._clock.monotonic() + _CANCEL_SECONDS
-        while self._running and (job := self._state()) is not None:
-            if job["status"] == "concluded":
+        for _ in attempts(self._clock, seconds=_CANCEL_SECONDS, pause=0.1):
+            job = self._state() if self._running else None
+            if job is not None and job["status"] == "concluded":
                 self._qmp.execute("job-dismiss", {"id": self._job})
-                break
-            if self._clock.monotonic() > deadline:
-                raise OperationUnfinished(f"{self._name} did not end after it was canceled")
-            self._cancel_job()
-            self._clock.sleep(0.1)
-        self._running = False
-
-    def _cancel_job(self) -> None:
-        try:
-            self._qmp.execute("job-cancel", {"id": self._job})
-        except CommandRefused:  # it is about to end
-            return
+            if job is None or job["status"] == "concluded":
+                self._running = False
+                return
+            with suppress(CommandRefused):  # it is about to end
+                self._qmp.execute("job-cancel", {"id": self._job})
+        raise OperationUnfinished(f"{self._name} did not end after it was canceled")
 
     def remove(self) -> None:
         """Remove its nodes and files, after the disk was unplugged. Raises DriverError."""

@@ -183,18 +183,15 @@ def _cache(names: Names, disk: Disk, seen: Seen) -> str:
     if seen.opened_direct is not None:
         direct = seen.opened_direct
     # QEMU and guest must agree: the guest's view of the write cache determines its flushes.
-    write_cache = _both(bool(inserted["cache"]["writeback"]), seen.guest.get("write_cache", ""))
+    write_cache: bool | None = bool(inserted["cache"]["writeback"])
+    word = "write-back" if write_cache else "write-through"
+    if seen.guest.get("write_cache", "") not in ("", word):
+        write_cache = None
     no_flush = bool(file["cache"]["no-flush"])
     for cache in Cache:
         if (cache.direct, cache.no_flush, cache.write_cache) == (direct, no_flush, write_cache):
             return str(cache)
     return f"direct={direct},no-flush={no_flush},write-cache={write_cache}"
-
-
-def _both(of_qemu: bool, of_guest: str) -> bool | None:
-    if of_guest not in ("", "write-back" if of_qemu else "write-through"):
-        return None
-    return of_qemu
 
 
 def look(

@@ -167,20 +167,17 @@ def tables_view(
     for ranking in rankings:
         group = (ranking.node, ranking.storage, ranking.workload)
         by_group.setdefault(group, []).append(ranking)
+
+    def order(group: tuple[str, str, str]) -> tuple[str, str, bool, str]:
+        node, storage, workload = group  # those without data transfer last
+        return node, storage, not next(iter(groups[group].values())).directions, workload
+
     return [
         _table(
             content, groups[group], now, changed, by_group.get(group, []), when, name_node=several
         )
-        for group in sorted(groups, key=lambda group: _table_order(group, groups[group]))
+        for group in sorted(groups, key=order)
     ]
-
-
-def _table_order(
-    group: tuple[str, str, str], cases: Mapping[str, Definition]
-) -> tuple[str, str, bool, str]:
-    """Return the sort key: by node and storage; workloads without data transfer last."""
-    node, storage, workload = group
-    return node, storage, not next(iter(cases.values())).directions, workload
 
 
 def _table(
