@@ -151,7 +151,7 @@ ELSEWHERE = {
     "advice/test_gate.py": "gate_bound upgrade",
     "advice/test_recommendation.py": "next_measurements sentences",
     "advice/test_audit.py": "vm_findings",
-    "by whole histories": "gradual_change judge_cache levels partial_change performance_index",
+    "by whole histories": "gradual_change levels partial_change performance_index placebos",
     "commands, in the tests of what they show": "cluster notify runs sanitize setup storage",
     "config/test_pack.py": "idle pack_keys",
     "diagnostics/test_doctor.py": "outgoing",

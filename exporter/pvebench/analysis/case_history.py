@@ -158,6 +158,12 @@ class GoodRuns(Sequence[GoodRun]):
         cut._logs = self._logs and (self._logs[0], self._logs[1][places])  # noqa: SLF001 # same class
         return cut
 
+    def with_logs(self, figure: VerdictFigure, logs: Matrix) -> GoodRuns:
+        """Return the runs with other logarithms."""
+        runs = GoodRuns.of_columns(self.times, self.environments, self.values)
+        runs._logs = figure, logs  # noqa: SLF001 # same class
+        return runs
+
     def logs(self, figure: VerdictFigure) -> Matrix:
         """Return [runs] logarithms of the values, positive is better; read-only."""
         if self._logs is None or self._logs[0] is not figure:
@@ -203,6 +209,16 @@ class CaseHistory:
         for time, effect in self.levelled:
             leveled[: self.split(time)] += effect
         return leveled
+
+    def extent(self) -> object:
+        """Return a key that changes with its runs and known steps."""
+        first = self.points[0].time if self.points else 0.0
+        return self.case, first, len(self.points), self.levelled
+
+    def even(self, hours: Matrix) -> CaseHistory:
+        """Return the history without effects of hours, [runs] logarithms."""
+        logs = self.points.logs(self.figure) - hours
+        return replace(self, points=self.points.with_logs(self.figure, logs))
 
     def without(self, steps: Iterable[CaseStep]) -> CaseHistory:
         """Return the history with these steps, and no others, leveled out."""
@@ -295,6 +311,19 @@ class CaseStep:
     def lasts(self) -> bool:
         """Whether the present level shows it, and it is none that the case had before."""
         return self.certain and self.end is None and not self.back
+
+
+def step_at(history: CaseHistory, time: float, effect: float, *, p_value: float = 0.0) -> CaseStep:
+    """Return a step at a time without an event, whose size is not known well yet."""
+    return CaseStep(
+        time=time,
+        known=False,
+        effect=effect,
+        low=effect,
+        high=effect,
+        p_value=p_value,
+        runs=history.runs_since(time),
+    )
 
 
 Dropped = tuple[CaseStep, str]

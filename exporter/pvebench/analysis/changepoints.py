@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
-from pvebench.analysis.arrays import Matrix, Places, np
+from pvebench.analysis.arrays import Matrix, np
+from pvebench.analysis.case_history import CaseHistory, CaseStep, step_at
 from pvebench.analysis.difference import two_sided
-from pvebench.analysis.levels import MAD_TO_SIGMA, TINY, cleaned, crossing, median
+from pvebench.analysis.levels import MAD_TO_SIGMA, TINY, cleaned, median
 from pvebench.analysis.noise_patterns import ALIKE, first_days, without_hours
 from pvebench.model.units import DAY
 
@@ -134,45 +135,31 @@ MOST: Final = 0.75
 """Limit of the autocorrelation."""
 LIKE: Final = 4.0
 """Weight, in runs, of the prior that both sides have the same variance."""
-LONG: Final = 14
-"""Minimum runs on both sides of a border that is certain whatever its score …"""
-SCALES: Final = 5.0
-"""… minimum size in scales of the quieter side …"""
-CROSSED: Final = 0.22
-"""… and maximum share of runs of either side that are not at its level."""
 SMALLEST: Final = 0.01
 """Minimum shift, as a logarithm."""
-MOVED: Final = 40
-"""Runs by which a border may move if the next one is removed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangePoint:
-    """A shift of the level; effects are logarithms, positive is better.
-
-    Attributes:
-        index: estimated first run after the change.
-        effect: size of the shift.
-        p_value: probability of such a shift by chance.
-        before: level before it.
-    """
-
-    index: int
-    effect: float
-    p_value: float
-    before: float
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Steps of a history, oldest first, and a possible step at the latest run."""
+    """Levels of a history.
 
-    steps: tuple[ChangePoint, ...]
-    doubt: ChangePoint | None
+    Attributes:
+        rough: (first run, effect) of the steps without which the effects of hours are estimated.
+        steps: between its levels, oldest first, not sized yet.
+        doubt: a possible step at the latest runs.
+    """
+
+    rough: tuple[tuple[int, float], ...] = ()
+    steps: tuple[CaseStep, ...] = ()
+    doubt: CaseStep | None = None
+
+    def even(self, history: CaseHistory) -> CaseHistory:
+        """Return the same history without the effects of its hours."""
+        logs = history.logs()
+        return history.even(logs - without_hours(logs, history.times(), self.rough))
 
 
-@dataclass(frozen=True, slots=True)
-class _Border:
+class _Border(NamedTuple):
     """Evidence of a border: score in standard deviations, and the levels next to it."""
 
     score: float
@@ -183,33 +170,32 @@ class _Border:
     def effect(self) -> float:
         return self.after - self.before
 
-    def point(self, index: int) -> ChangePoint:
+    def step(self, history: CaseHistory, place: int) -> CaseStep:
         chance = float(two_sided(self.score, math.inf))
-        return ChangePoint(index=index, effect=self.effect, p_value=chance, before=self.before)
+        return step_at(history, history.times()[place], self.effect, p_value=chance)
 
 
-def scan(values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> Scanned:
-    """Return the steps of a history, and a possible one at its end.
-
-    Args:
-        values: [runs] logarithms, oldest first.
-        times: when they ended, seconds; empty: ignore effects of the hour.
-    """
-    logs = np.asarray(values, dtype=float)
+def scan(history: CaseHistory) -> Scanned:
+    """Return the levels of a history with known steps leveled out."""
+    logs, times = history.logs(), history.times()
     if len(logs) < 2 * LEAST_AFTER:
-        return Scanned((), None)
+        return Scanned()
     if len(logs) <= first_days(times):
-        return in_first_days(logs, times)
+        return in_first_days(history)
+    rough: list[tuple[int, float]] = []
     levels, places = _levels_of(without_hours(logs, times))
-    if places and len(times):
-        # The effects of hours are those of the runs without the steps.
-        steps = [
+    if places:
+        rough = [
             (place, levels.border(*around).effect) for place, around in _around(levels, places)
         ]
-        levels, places = _levels_of(without_hours(logs, times, steps))
+        levels, places = _levels_of(without_hours(logs, times, rough))
     places = levels.certain(places)
-    points = [levels.border(*around).point(place) for place, around in _around(levels, places)]
-    return Scanned(tuple(points), levels.doubt(places))
+    found = [
+        levels.border(*around).step(history, place) for place, around in _around(levels, places)
+    ]
+    doubt = levels.doubt(places)
+    step = doubt[0].step(history, doubt[1]) if doubt else None
+    return Scanned(tuple(rough), tuple(found), step)
 
 
 def _levels_of(logs: Matrix) -> tuple[_Levels, list[int]]:
@@ -231,7 +217,7 @@ class _Levels:
 
     def __init__(self, runs: Matrix) -> None:
         self.runs = runs
-        self.border, self.apart = cache(self._border), cache(self._apart)
+        self.border = cache(self._border)
 
     def certain(self, places: Sequence[int]) -> list[int]:
         """Return the places without those that are uncertain, the least certain removed first."""
@@ -242,16 +228,6 @@ class _Levels:
             if evidence[worst] >= 1:
                 break
             del kept[worst]
-            # The runs between are now of one level, so that the next border may be elsewhere.
-            for number in range(max(0, worst - 1), min(worst + 1, len(kept))):
-                begin, _, end = [0, *kept, len(self.runs)][number : number + 3]
-                moved = [
-                    *kept[:number],
-                    self._best_place(begin, kept[number], end),
-                    *kept[number + 1 :],
-                ]
-                if self._evidence(moved)[number] > self._evidence(kept)[number]:
-                    kept = moved
         return kept
 
     def _evidence(self, places: Sequence[int]) -> list[float]:
@@ -267,11 +243,10 @@ class _Levels:
                 for other, old in earlier
             )
             score = border.score / (SURE_BACK if back else SURE)
-            score = max(score, 1.0) if self.apart(*around[number]) else score
             evidence.append(min(score, abs(border.effect) / SMALLEST))
         return evidence
 
-    def doubt(self, places: Sequence[int]) -> ChangePoint | None:
+    def doubt(self, places: Sequence[int]) -> tuple[_Border, int] | None:
         """Return the most significant shift of the latest runs, if there is a possible one."""
         begin, end = places[-1] if places else 0, len(self.runs)
         shifts = [
@@ -280,8 +255,8 @@ class _Levels:
             if begin + LEAST_AFTER <= end - runs
         ]
         large = [shift for shift in shifts if abs(shift[0].effect) >= SMALLEST]
-        border, place = max(large, key=lambda shift: shift[0].score, default=(None, 0))
-        return border.point(place) if border is not None and border.score >= DOUBT else None
+        best = max(large, key=lambda shift: shift[0].score, default=None)
+        return best if best is not None and best[0].score >= DOUBT else None
 
     def _border(self, begin: int, place: int, end: int) -> _Border:
         """Return the evidence of a border: Student's t, with autocorrelation."""
@@ -305,29 +280,6 @@ class _Levels:
         before, after = (float(median(side)) for side in sides)
         return _Border(math.sqrt(degrees * math.log1p(apart**2 / degrees)), before, after)
 
-    def _apart(self, begin: int, place: int, end: int) -> bool:
-        """Return whether nearly all runs on both sides are apart, however noisy one side is."""
-        if min(place - begin, end - place) < LONG:
-            return False
-        sides = self.runs[max(begin, place - SIDE) : place], self.runs[place:end][:SIDE]
-        scale = min(float(median(np.abs(side - median(side)))) for side in sides)
-        effect = abs(self.border(begin, place, end).effect)
-        if effect < SCALES * MAD_TO_SIGMA * max(scale, TINY):
-            return False
-        return max(crossing(self.runs, begin, place, end)) <= CROSSED
-
-    def _best_place(self, begin: int, place: int, end: int) -> int:
-        """Return the border near a place that separates the runs on both sides best."""
-        low, high = max(begin + LEAST_AFTER, place - MOVED), min(end - LEAST_AFTER, place + MOVED)
-        places: Places = np.arange(low, high + 1)
-        if not len(places):
-            return place
-        begin, end = max(begin, place - SIDE), min(end, place + SIDE)
-        sums, left = _running(self.runs[begin:end]), places - begin
-        right = end - begin - left
-        apart = (sums[-1] - sums[left]) / right - sums[left] / left
-        return int(places[np.argmax(apart**2 * left * right)])
-
 
 # --- the first days, in which hours of the day have not recurred yet ---
 
@@ -339,12 +291,13 @@ LARGE: Final = 0.5
 """Minimum shift, as a logarithm, that the load of an hour hardly explains."""
 
 
-def in_first_days(values: Matrix, times: Sequence[float]) -> Scanned:
+def in_first_days(history: CaseHistory) -> Scanned:
     """Return a shift of the latest runs, beyond all that a day or more before it shows.
 
     Hours of the day that have not recurred yet may explain a small shift, which is possible only.
     """
-    nothing, last = Scanned((), None), len(values) - LEAST_AFTER
+    values, times = history.logs(), history.times()
+    nothing, last = Scanned(), len(values) - LEAST_AFTER
     if last < FIRST_DAY or not FIRST_DAY <= (day := bisect_left(times, times[0] + DAY)) <= last:
         return nothing
     level = float(np.median(values[:day]))
@@ -356,5 +309,9 @@ def in_first_days(values: Matrix, times: Sequence[float]) -> Scanned:
     index = day + int(np.argmax(gaps))
     if gaps.max() < CLEARLY:
         return nothing
-    point = _Border(float(gaps.max()), level, float(np.median(values[index:]))).point(index)
-    return Scanned((point,), None) if abs(point.effect) >= LARGE else Scanned((), point)
+    step = _Border(float(gaps.max()), level, float(np.median(values[index:]))).step(history, index)
+    return (
+        replace(nothing, steps=(step,))
+        if abs(step.effect) >= LARGE
+        else replace(nothing, doubt=step)
+    )

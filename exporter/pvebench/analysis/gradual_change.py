@@ -32,24 +32,18 @@ TIMES: Final = 2.0
 """Minimum size of a gradual change as a multiple of the metric's least effect."""
 
 
-TrendOf = Callable[[CaseHistory, int], CaseStep | None]
+TrendOf = Callable[[CaseHistory], CaseStep | None]
 
 
-def slow_trend(
-    values: Sequence[float] | Matrix, times: Sequence[float], *, least: int = WINDOWS[0]
-) -> CaseStep | None:
+def slow_trend(history: CaseHistory) -> CaseStep | None:
     """Return the most significant trend of the latest runs; None if there are too few of them.
 
     A line is fitted through the medians of equal parts of a window and compared with their scatter
     about it, so that oscillations within the window are noise. `WANDER` accounts for a random
     walk. Half an oscillation still looks like a gradual change.
-
-    Args:
-        values: [runs], oldest first; known steps are leveled out.
-        times: of the same runs.
-        least: minimum runs of a window.
     """
-    row = np.asarray(values, dtype=float)
+    row, times = history.logs(), history.times()
+    least = history.runs_since(times[-1] - LEAST_SECONDS) + 1 if times else 0
     sizes = [runs // PARTS for runs in WINDOWS if least <= runs <= len(row)]
     if not sizes:
         return None
@@ -93,7 +87,7 @@ def creeping(
     An accepted gradual change is ignored; one that continues counts from there.
 
     Args:
-        trend_of: returns the trend of a minimum number of latest runs of a history.
+        trend_of: returns the trend of a history, `slow_trend`.
         steps: case -> its confirmed steps.
         accepted_until: case -> time up to which its changes are accepted.
         strictness: number of metrics that are judged.
@@ -135,13 +129,6 @@ def _clearest(
     leveled = [history.without(known)]
     if len(known) < len(steps):
         leveled.append(history.without(steps))
-    trends = (trend_of(case_history, _least(case_history)) for case_history in leveled)
+    trends = map(trend_of, leveled)
     clear = (trend for trend in trends if trend is not None)
     return min(clear, key=lambda trend: trend.p_value, default=None)
-
-
-def _least(history: CaseHistory) -> int:
-    """Return how many of the latest runs span more than `LEAST_SECONDS`."""
-    if not history.points:
-        return 0
-    return 1 + len(history.points) - history.split(history.points[-1].time - LEAST_SECONDS)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from pvebench.analysis.case_history import CaseHistory, CaseStep, Dropped, dropped
+from pvebench.analysis.case_history import CaseHistory, CaseStep, Dropped, dropped, step_at
 from pvebench.analysis.change import Change
+from pvebench.analysis.changepoints import Scanned, scan
+from pvebench.analysis.event_effects import around, judge_event
 from pvebench.analysis.events import (
     Event,
     Facts,
@@ -18,24 +21,24 @@ from pvebench.analysis.events import (
     environment_changes,
     merged,
 )
-from pvebench.analysis.gradual_change import creeping, without_explained
+from pvebench.analysis.gradual_change import creeping, slow_trend, without_explained
 from pvebench.analysis.group_effects import EventShift
-from pvebench.analysis.judge_cache import Memory
 from pvebench.analysis.lasting_steps import gain_reason, lasting, sized, with_courses
 from pvebench.analysis.levels import crossing
-from pvebench.analysis.noise_patterns import (
-    LEAST_DAYS,
-    STUCK,
-    stuck_since,
-    usual_level,
-    without_hours,
+from pvebench.analysis.noise_patterns import LEAST_DAYS, STUCK, stuck_since, usual_level
+from pvebench.analysis.partial_change import partial_change
+from pvebench.analysis.performance_index import (
+    EnvironmentLevel,
+    levels_by_environment,
+    performance_index,
 )
-from pvebench.analysis.performance_index import EnvironmentLevel, performance_index
 from pvebench.analysis.slow_variation import without_variation
 from pvebench.analysis.step_groups import find_changes
 from pvebench.analysis.verdict import Verdict, conclude
 from pvebench.model.environment import KnownIssue
 from pvebench.model.units import DAY
+
+T = TypeVar("T")
 
 NEAR: Final = 3
 """Maximum runs between an event and a detected step that it explains."""
@@ -85,6 +88,33 @@ class NodeReport:
     judged_until: float
 
 
+class Memory:
+    """Results about histories, kept while their inputs are the same."""
+
+    def __init__(self) -> None:
+        self._results: dict[object, tuple[object, Any]] = {}
+
+    def kept(
+        self, key: object, histories: Sequence[CaseHistory], known: object, work: Callable[[], T]
+    ) -> T:
+        """Return what `work` returns about histories.
+
+        Args:
+            key: of the result.
+            known: all inputs of the result but the histories.
+        """
+        state = known, [history.extent() for history in histories]
+        kept: tuple[object, T] | None = self._results.get(key)
+        if kept is None or kept[0] != state:
+            kept = self._results[key] = (state, work())
+        return kept[1]
+
+    def of(self, work: Callable[..., T], history: CaseHistory, *known: object) -> T:
+        """Return `work(history, *known)`."""
+        key = work, history.figure.name, history.case, len(history.levelled)
+        return self.kept(key, [history], known, partial(work, history, *known))
+
+
 class Judge:
     """Analysis of nodes, with a cache for repeated calls.
 
@@ -124,7 +154,7 @@ class Judge:
             findings=find_changes(
                 verdicts, shifts, self._issues, node=material.node, environment_changes=changes
             ),
-            levels=performance_index(speeds, self._memory.levels),
+            levels=performance_index(speeds, partial(self._memory.of, levels_by_environment)),
             judged_until=material.timeline[-1][0] if material.timeline else 0.0,
         )
 
@@ -149,6 +179,7 @@ class FigureSteps:
         self._dropped: dict[str, list[Dropped]] = {history.case: [] for history in histories}
         self.shifts: list[tuple[Event, EventShift]] = []
         self._early: dict[str, CaseStep] = {}
+        self._even: dict[str, CaseHistory] = {}
         ends = [*(event.time for event in events[1:]), math.inf]
         for event, end in zip(events, ends, strict=False):
             shift = self._judged(event, end)
@@ -160,9 +191,10 @@ class FigureSteps:
 
     def _judged(self, event: Event, end: float) -> EventShift:
         ready = [self._ready(history, event) for history in self._histories]
-        return self._memory.event(
-            self._node, ready, event.time, until=end, strictness=self._strictness
-        )
+        cut = around(ready, event.time, end)
+        work = partial(judge_event, cut, event.time, strictness=self._strictness)
+        key = "event", self._node, event.time, self._histories[0].figure.name
+        return self._memory.kept(key, cut, self._strictness, work)
 
     def _find_early(self, event: Event, shift: EventShift) -> bool:
         """Keep the steps that are attributed to an event but began at another time, if any."""
@@ -200,42 +232,22 @@ class FigureSteps:
     def _add_unknown(self) -> None:
         """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
-            moved, doubt = self._memory.scan(history.without(self._known(history)))
-            others = list(self._others(history, moved))
-            steps = self._outgrown(history, others)
-            self._dropped[history.case] += dropped(others, steps, "within slow variation")
+            case, known = history.case, self._known(history)
+            levelled = history.without(known)
+            scanned = self._memory.of(scan, levelled)
+            self._even[case] = even = scanned.even(levelled)
+            others = list(self._others(even, scanned.steps))
+            # Effects of hours that were estimated across the steps: they are part of the variation.
+            steps = without_variation(Scanned().even(levelled), others)
+            self._dropped[case] += dropped(others, steps, "within slow variation")
             own = _with_modes(history, steps)
-            own += self._stuck(history, own)
-            self._steps[history.case] += own
-            self._steps[history.case].sort(key=lambda step: step.time)
-            last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
+            own += _stuck(even.without([*known, *own]), own)
+            self._steps[case] = sorted([*known, *own], key=lambda step: step.time)
+            doubt = [scanned.doubt] if scanned.doubt else []
+            last = own[-1:] if own and own[-1].mode else list(self._others(even, doubt))
             if last:
-                self._doubtful[history.case] = found = sized(history, last[0])
-                self._dropped[history.case] += dropped([found], own, "not confirmed yet")
-
-    def _outgrown(self, history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
-        """Return the steps that are larger than the slow variation of the case."""
-        if not steps:
-            return []
-        logs = without_hours(history.without(self._known(history)).logs(), history.times())
-        return without_variation(logs, steps, [history.split(step.time) for step in steps])
-
-    def _stuck(self, history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-        """Return the step to a mode that lasts longer than it ever did; empty: there is none."""
-        levelled = history.without([*self._known(history), *steps])
-        first = max(0, len(history.points) - STUCK_RUNS)
-        logs = without_hours(levelled.logs()[first:], history.times()[first:])
-        place = stuck_since(logs)
-        if place is None or place < STUCK or (steps and steps[-1].mode):
-            return ()
-        if history.times()[-1] - history.times()[first + place] < LEAST_DAYS * DAY:
-            return ()  # a part of the day
-        step = early_step(levelled, history.times()[first + place])
-        found = sized(levelled, step)
-        small = abs(found.effect) < 2 * history.figure.least_effect
-        places = 0, first + place, len(history.points)
-        vague = found.low <= 0 <= found.high or crossing(levelled.logs(), *places)[1] > MIXED
-        return () if small or vague else (found,)
+                self._doubtful[case] = found = sized(even, last[0])
+                self._dropped[case] += dropped([found], own, "not confirmed yet")
 
     def _known(self, history: CaseHistory) -> list[CaseStep]:
         return [step for step in self._steps[history.case] if step.known]
@@ -267,7 +279,7 @@ class FigureSteps:
     def verdicts(self, accepted_until: Mapping[str, float], reason: str) -> list[Verdict]:
         """Return the verdict on every case; `reason`: why the histories were restarted, if so."""
         creeps = creeping(
-            self._memory.trend,
+            partial(self._memory.of, slow_trend),
             self._histories,
             self._steps,
             accepted_until,
@@ -284,8 +296,8 @@ class FigureSteps:
         ]
 
     def _part(self, history: CaseHistory, accepted_until: Mapping[str, float]) -> CaseStep | None:
-        levelled = history.without(self._steps[history.case])
-        return self._memory.part(levelled, accepted_until.get(history.of, -math.inf))
+        levelled = self._even[history.case].without(self._steps[history.case])
+        return self._memory.of(partial_change, levelled, accepted_until.get(history.of, -math.inf))
 
     def _verdict(
         self, history: CaseHistory, creep: CaseStep | None, accepted: float, reason: str
@@ -307,9 +319,10 @@ class FigureSteps:
         )
 
         def work() -> Verdict:
-            sure, disproved = lasting(history, steps)
+            even = self._even[case].without(())
+            sure, disproved = lasting(even, steps)
             verdict = conclude(
-                history,
+                even,
                 with_courses(history, sure, accepted),
                 event=event,
                 shift=shift,
@@ -317,10 +330,11 @@ class FigureSteps:
                 creep=creep,
                 cut_reason=reason,
             )
-            return replace(verdict, dropped=(*ignored, *disproved))
+            return replace(verdict, history=history, dropped=(*ignored, *disproved))
 
         known = (steps, event, shift, doubtful, creep, accepted, reason, ignored)
-        return self._memory.kept("verdict", history, known, work)
+        key = "verdict", history.figure.name, case
+        return self._memory.kept(key, [history], known, work)
 
     def _event(self, history: CaseHistory) -> float:
         """Return the time of the last event before the latest run; infinite: there is none."""
@@ -335,3 +349,22 @@ def _with_modes(history: CaseHistory, steps: list[CaseStep]) -> list[CaseStep]:
     places = [history.split(step.time) for step in steps]
     usual = usual_level(history.logs(), places, steps[-1].effect)
     return [*steps[:-1], replace(steps[-1], mode=usual)]
+
+
+def _stuck(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+    """Return the step to a mode that lasts longer than it ever did; empty: there is none.
+
+    Args:
+        history: with these and the known steps leveled out.
+    """
+    logs, times, first = history.logs(), history.times(), max(0, len(history.points) - STUCK_RUNS)
+    place = stuck_since(logs[first:])
+    if place is None or place < STUCK or (steps and steps[-1].mode):
+        return ()
+    begin = times[first + place]
+    if times[-1] - begin < LEAST_DAYS * DAY:
+        return ()  # a part of the day
+    found = sized(history, step_at(history, begin, 0.0))
+    small = abs(found.effect) < 2 * history.figure.least_effect
+    vague = crossing(logs, 0, first + place, len(logs))[1] > MIXED
+    return () if small or vague or found.low <= 0 <= found.high else (found,)

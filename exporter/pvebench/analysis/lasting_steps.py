@@ -1,4 +1,4 @@
-"""Steps that enough runs confirm: their sizes, and whether the present level still shows them.
+"""Steps of a case: their sizes, and whether the present level still shows them.
 
 State of the case, state of a change and exit code all follow from the latter.
 """
@@ -11,10 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, dropped
+from pvebench.analysis.case_history import CaseHistory, CaseStep, Dropped, dropped
 from pvebench.analysis.difference import difference
-from pvebench.analysis.levels import crossing
-from pvebench.analysis.noise_patterns import without_hours
 from pvebench.analysis.slow_variation import slow_variation
 
 SIDE: Final = 60
@@ -22,8 +20,6 @@ SIDE: Final = 60
 MISSED: Final = 0.01
 """Nominal chance that the interval of a reported step misses: with 2%, 7% do, because the place
 was chosen, and of small steps only the larger estimates are reported."""
-OUTLIERS: Final = 3
-"""Maximum runs that are outliers rather than a level."""
 NO_CHANGE: Final = 1.01
 """Half of an interval that contains 0, as a share of the size."""
 WAVE: Final = 60
@@ -32,31 +28,19 @@ WIDER: Final = 2.0
 """Standard deviations of it that the interval of a size includes."""
 SURELY: Final = 0.9
 """Limit of half of an interval that this widens, as a share of the size."""
-FEW: Final = 14
-"""Runs below which the latest level may be a cluster of outliers …"""
-MIXED: Final = 0.3
-"""… if more than this share of them is at the level before it."""
 UNSURE: Final = 2
 """Usual error, in runs, of the estimated time of a step."""
-
-
-def without_own_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
-    """Return the runs of a history without the effects of their hours, between these steps."""
-    known = [(history.split(step.time), step.effect) for step in steps]
-    return without_hours(history.logs(), history.times(), known)
 
 
 def lasting(
     history: CaseHistory, steps: Sequence[CaseStep]
 ) -> tuple[tuple[CaseStep, ...], list[Dropped]]:
-    """Return the steps with their sizes, and those that too few runs show or that are too small."""
-    levels = _without_outliers(history, steps)
-    ignored = dropped(steps, levels, "too few runs show it")
-    logs = without_own_hours(history, levels)
-    borders = [0, *(history.split(step.time) for step in levels), len(logs)]
+    """Return the steps with their sizes, and those that are too small."""
+    logs = history.logs()
+    borders = [0, *(history.split(step.time) for step in steps), len(logs)]
     slow = slow_variation(logs, borders[1:-1])
     found = []
-    for step, begin, at, end in zip(levels, borders, borders[1:], borders[2:], strict=False):
+    for step, begin, at, end in zip(steps, borders, borders[1:], borders[2:], strict=False):
         size = _of_now(history, logs, step, (begin, at, end))
         waves = sum(1 / max(1.0, min(SIDE, runs) / WAVE) for runs in (at - begin, end - at))
         found.append(_less_certain(size, WIDER * slow * math.sqrt(waves)))
@@ -65,7 +49,7 @@ def lasting(
         for step in found
         if step.group is not None or abs(step.effect) >= history.figure.least_effect
     ]
-    return tuple(large), ignored + dropped(found, large, "too small to matter")
+    return tuple(large), dropped(found, large, "too small to matter")
 
 
 def _of_now(
@@ -97,29 +81,9 @@ def _wider(step: CaseStep, reach: float) -> CaseStep:
     return replace(step, low=step.effect - reach, high=step.effect + reach)
 
 
-def _without_outliers(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
-    """Return the steps without those that only end a few outliers, first runs or after a step."""
-    kept: list[CaseStep] = []
-    for step in steps:
-        runs = history.runs_between(kept[-1].time if kept else -math.inf, step.time)
-        if step.known or runs > (OUTLIERS if kept else LEAST_BASELINE):
-            kept.append(step)
-    if kept and _mixed(history, kept[-1], kept[-2].time if len(kept) > 1 else -math.inf):
-        kept.pop()
-    return kept
-
-
-def _mixed(history: CaseHistory, step: CaseStep, begin: float) -> bool:
-    """Return whether many of the few runs after the latest step are at the level before it."""
-    at, runs = history.split(step.time), len(history.points)
-    if step.known or step.group is not None or runs - at >= FEW:
-        return False
-    return crossing(history.logs(), history.split(begin), at, runs)[1] > MIXED
-
-
 def sized(history: CaseHistory, step: CaseStep) -> CaseStep:
     """Return the latest step of a history with its size, estimated from the latest runs."""
-    logs = without_own_hours(history, [step])
+    logs = history.logs()
     return _sized(logs, step, (0, history.split(step.time), len(logs)), present=True)
 
 

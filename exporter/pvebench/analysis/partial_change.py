@@ -12,7 +12,6 @@ from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import difference, two_sided
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
-from pvebench.analysis.noise_patterns import without_hours
 
 NEWEST: Final = 600
 """Number of latest runs to examine."""
@@ -46,7 +45,7 @@ def partial_change(history: CaseHistory, since: float) -> CaseStep | None:
         return None
     first = max(0, len(history.points) - NEWEST)
     times = history.times()[first:]
-    logs = without_hours(history.logs()[first:], times)
+    logs = history.logs()[first:]
     away = logs - np.median(logs)
     slow = away < -max(LEAST, CLEAR * MAD_TO_SIGMA * float(np.median(np.abs(away))))
     place, ratio = _onset(slow)

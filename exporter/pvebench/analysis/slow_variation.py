@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.case_history import CaseStep
+from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY, crossing
 from pvebench.analysis.noise_patterns import LONGER
 
@@ -83,19 +83,19 @@ def _beyond_chance(variance: float, noise: Matrix) -> float:
     return float(variance - by_chance) ** 0.5 if variance > CLEARLY * by_chance + TINY**2 else 0.0
 
 
-def without_variation(
-    logs: Matrix, steps: Sequence[CaseStep], places: Sequence[int]
-) -> list[CaseStep]:
+def without_variation(history: CaseHistory, steps: Sequence[CaseStep]) -> list[CaseStep]:
     """Return the steps that are larger than the slow variation of a case, smallest removed first.
 
     A step that separates single runs stays all the same: the variation is that of the whole
     history, and may be larger elsewhere.
 
     Args:
-        logs: as for `slow_variation`.
+        history: without known steps and effects of the hour.
         steps: in order.
-        places: first run after each step.
     """
+    if not steps:
+        return []
+    logs, places = history.logs(), [history.split(step.time) for step in steps]
     stays = [end - begin for begin, end in pairwise([0, *places])]
     short = sum(stay <= BLOCK for stay in stays)
     settled = len(logs) - places[-1] > LONGER * max(stays)
@@ -107,7 +107,8 @@ def without_variation(
         small = [
             (step, place)
             for (step, place), begin, end in zip(kept, borders, borders[2:], strict=False)
-            if abs(step.effect) < _least(logs, (begin, place, end), least)
+            if abs(step.effect) < UNCLEAR * least
+            and abs(step.effect) < _least(logs, (begin, place, end), least)
         ]
         if not small:
             break

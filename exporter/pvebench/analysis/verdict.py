@@ -14,7 +14,7 @@ from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Dropped, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.gradual_change import PARTS
-from pvebench.analysis.lasting_steps import SIDE, decisive_steps, without_own_hours
+from pvebench.analysis.lasting_steps import SIDE, decisive_steps
 from pvebench.analysis.noise_patterns import like_hours
 from pvebench.analysis.slow_variation import usual_variation
 from pvebench.model.figure import VerdictFigure
@@ -174,7 +174,8 @@ def conclude(
     """Return the verdict on one metric of a case.
 
     Args:
-        history: raw history since the last reset or the last incomparable environment.
+        history: since the last reset or the last incomparable environment, without the effects of
+            its hours.
         steps: confirmed steps, oldest first.
         event: time of the last event before its latest run; infinite: there is none.
         shift: effect of an event on the case; None: unknown, for example without runs at equal
@@ -341,7 +342,7 @@ def difference_of(
     the latest runs.
     """
     times, recent = history.times(), _recent(steps)
-    logs = without_own_hours(history, steps)
+    logs = history.logs()
     start, base_end = (min(history.split(time), len(logs)) for time in _base_span(steps))
     if recent:
         begun = history.split(recent[-1].time)
