@@ -50,6 +50,9 @@ class DelimitedText:
         file: its name, for error messages.
         required: columns that it must have.
 
+    Attributes:
+        names: headers of the columns.
+
     Raises:
         ConfigError: a column is missing with every delimiter.
     """
@@ -69,12 +72,12 @@ class DelimitedText:
             for mark, columns in splits.items()
         }
         self._delimiter = min(DELIMITERS, key=lambda mark: (len(lacking[mark]), -len(splits[mark])))
-        self._header = splits[self._delimiter]
+        self.names = splits[self._delimiter]
         if missing := lacking[self._delimiter]:
-            message = f"no column {missing[0]!r}; the columns are {', '.join(self._header):.200}"
+            message = f"no column {missing[0]!r}; the columns are {', '.join(self.names):.200}"
             raise self._problem(message)
-        for name in filter(None, self._header):
-            if self._header.count(name) > 1:
+        for name in filter(None, self.names):
+            if self.names.count(name) > 1:
                 raise self._problem(f"column {name[:50]!r} is there twice; rename one")
 
     def _problem(self, message: str) -> ConfigError:
@@ -82,17 +85,12 @@ class DelimitedText:
 
     def heading(self, name: str) -> TextCell:
         """Return the header cell of a column, with the spelling of the file."""
-        index = _find(self._header, name)
+        index = _find(self.names, name)
         if index is None:
             raise KeyError(name)
         header = self._lines[self._first]
         column = _offset(header, index, self._delimiter)
-        return TextCell(self._header[index], self._first + 1, column)
-
-    @property
-    def names(self) -> list[str]:
-        """Headers of the columns."""
-        return self._header
+        return TextCell(self.names[index], self._first + 1, column)
 
     def records(self, most: int = MAX_ROWS) -> Iterator[TextRow]:
         """Yield the rows, at most `most`, without empty lines.
@@ -108,15 +106,15 @@ class DelimitedText:
             line, last = last + 1, self._first + reader.line_num
             if not any(text.strip() for text in texts):
                 continue
-            if len(texts) != len(self._header):
-                message = f"{len(texts)} cells, but the header has {len(self._header)}"
+            if len(texts) != len(self.names):
+                message = f"{len(texts)} cells, but the header has {len(self.names)}"
                 raise ConfigError([Problem(self._file, line, 1, message)])
             source = self._lines[line - 1] if line == last else ""
             yield TextRow(
                 line,
                 {
                     name: TextCell(text.strip(), line, _offset(source, index, self._delimiter))
-                    for index, (name, text) in enumerate(zip(self._header, texts, strict=True))
+                    for index, (name, text) in enumerate(zip(self.names, texts, strict=True))
                 },
             )
 

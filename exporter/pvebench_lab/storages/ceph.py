@@ -12,7 +12,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pydantic import Field, StrictStr
@@ -102,17 +102,17 @@ class RbdStorage(Storage):
 
     def __init__(self, context: StorageContext[RbdSettings], journal: Journal) -> None:
         self._name, self._owner = context.name, context.owner
-        self._pool = _pool_of(context)
+        self.pool = _pool_of(context)
         self._journal = journal
         self._created: dict[str, tuple[str, int]] = {}
         """Image -> its id in the cluster, and the number of its journal entry."""
 
     def create(self, scenario: Scenario) -> Volume:
-        pool, owner = self._pool, self._owner
+        pool, owner = self.pool, self._owner
         name = f"{MARK}{owner}-{scenario.volume}"
         remove_image(pool, name, owner)  # leftover of a crash: the name contains this id
         self._check_space(scenario.volume_bytes)
-        entry = self._journal.open(KIND, {**pool.details, "name": name, "owner": owner})
+        entry = self._journal.open(KIND, {**asdict(pool), "name": name, "owner": owner})
         try:
             pool.rbd("create", "--size", f"{scenario.volume_bytes}B", pool.path(name))
             pool.rbd("image-meta", "set", pool.path(name), OWNER_KEY, owner)
@@ -124,50 +124,39 @@ class RbdStorage(Storage):
         return Volume.of(scenario, name, local=False)
 
     def _check_space(self, size_bytes: int) -> None:
-        free, where = self._pool.free_bytes(), f"in pool {self._pool.pool}"
+        free, where = self.pool.free_bytes(), f"in pool {self.pool.pool}"
         space = Space(free=free, where=where, reserve=RESERVE_BYTES)
         space.require(self._name, size_bytes)
 
     def remove(self, volume: Volume) -> None:
-        remove_image(self._pool, volume.volid, self._owner)
+        remove_image(self.pool, volume.volid, self._owner)
         created = self._created.pop(volume.volid, None)
         if created is not None:
             self._journal.close(created[1])
 
     def check(self, volume: Volume) -> None:
         image_id, _ = self._created[volume.volid]
-        now = self._pool.identity(volume.volid)
-        owner = self._pool.owner(volume.volid)
+        now = self.pool.identity(volume.volid)
+        owner = self.pool.owner(volume.volid)
         if now != image_id or owner != self._owner:
             raise VolumeError(
-                f"image {self._pool.path(volume.volid)} was replaced; not changed",
+                f"image {self.pool.path(volume.volid)} was replaced; not changed",
                 cause="removed, replaced or renamed outside pvebench during its use",
                 next_step="inspect it with `rbd info`, then restart pvebench",
             )
 
     def node(self, volume: Volume, disk: Disk) -> Node:
-        pool = self._pool
-        options = {"conf": pool.conf, "user": pool.user}
-        named = {key: value for key, value in options.items() if value}
-        return {"driver": "rbd", "pool": pool.pool, "image": volume.volid, **named}
-
-    def status(self) -> Mapping[str, Any]:
-        """Return the cluster's answer to `ceph status`. Raises VolumeError."""
-        return self._pool.status()
+        named = {key: value for key, value in asdict(self.pool).items() if value}
+        return {"driver": "rbd", "image": volume.volid, **named}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Pool:
     """Pool with a user of its cluster."""
 
-    def __init__(self, *, pool: str, conf: str, user: str) -> None:
-        self.pool = pool
-        self.conf = conf
-        self.user = user
-
-    @property
-    def details(self) -> dict[str, str]:
-        """Details for a journal entry."""
-        return {"pool": self.pool, "conf": self.conf, "user": self.user}
+    pool: str
+    conf: str
+    user: str
 
     def path(self, image: str) -> str:
         """Return the image's name as `rbd` expects it."""
@@ -190,18 +179,14 @@ class _Pool:
         output = self.rbd("image-meta", "list", "--format", "json", self.path(image))
         return str(_read("rbd image-meta", output, table(anything)).get(OWNER_KEY, ""))
 
-    def has(self, image: str) -> bool:
-        """Return whether the image exists."""
-        code, _, errors = self._run("rbd", "info", self.path(image))
-        if code not in (0, _ABSENT):
-            raise _failed("rbd", ("info", self.path(image)), errors)
-        return code == 0
+    def attempt(self, verb: str, image: str, *options: str) -> int:
+        """Run a command on an image that may be absent or busy; return Ceph's error number.
 
-    def remove(self, image: str) -> int:
-        """Remove an image; return Ceph's error number, 0: none. Raises VolumeError for others."""
-        code, _, errors = self._run("rbd", "remove", "--no-progress", self.path(image))
+        Raises VolumeError for other numbers.
+        """
+        code, _, errors = self._run("rbd", verb, *options, self.path(image))
         if code not in (0, _ABSENT, _BUSY):
-            raise _failed("rbd", ("remove", self.path(image)), errors)
+            raise _failed("rbd", (verb, self.path(image)), errors)
         return code
 
     def status(self) -> Mapping[str, Any]:
@@ -286,7 +271,7 @@ def remove_image(pool: _Pool, name: str, owner: str) -> None:
     """
     if not name.startswith(f"{MARK}{owner}-"):
         raise VolumeError(f"image {pool.path(name)} not changed: not created by this pvebench")
-    if not pool.has(name):
+    if pool.attempt("info", name) == _ABSENT:
         return
     # Without an owner it is owned too: the name has the random id, the crash came in between.
     if pool.owner(name) not in ("", owner):
@@ -295,7 +280,7 @@ def remove_image(pool: _Pool, name: str, owner: str) -> None:
             next_step="inspect it with `rbd image-meta list`; remove it if you don't need it",
         )
     deadline = time.monotonic() + WATCHED_SECONDS
-    while pool.remove(name) == _BUSY:
+    while pool.attempt("remove", name, "--no-progress") == _BUSY:
         if time.monotonic() > deadline:
             raise VolumeError(
                 f"image {pool.path(name)} is still in use",
@@ -335,5 +320,5 @@ RBD: Final = Kind(
     identify=identify,
     undo={KIND: undo_image},
     look=look,
-    guard=lambda pools: CephGuard({name: pool.status for name, pool in pools.items()}),
+    guard=lambda storages: CephGuard({name: it.pool.status for name, it in storages.items()}),
 )

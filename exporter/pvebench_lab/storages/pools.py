@@ -57,11 +57,6 @@ class LvmSettings(StorageSettings):
 
     vgname: StrictStr = Field(pattern=r"^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126}$")
 
-    @property
-    def parent(self) -> str:
-        """The volume group."""
-        return self.vgname
-
 
 class ZfsSettings(StorageSettings):
     """Keys of kind `zfs`.
@@ -73,11 +68,6 @@ class ZfsSettings(StorageSettings):
     dataset: StrictStr = Field(
         pattern=r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}(/[A-Za-z0-9_.:-]{1,99}){0,9}$"
     )
-
-    @property
-    def parent(self) -> str:
-        """The dataset."""
-        return self.dataset
 
 
 class PoolStorage(Storage):
@@ -91,7 +81,7 @@ class PoolStorage(Storage):
     ) -> None:
         self._manager = manager
         self._name, self._owner = context.name, context.owner
-        self._parent = context.settings.parent
+        self._parent = getattr(context.settings, manager.key)
         self._journal = journal
         self._created: dict[str, tuple[str, str, int]] = {}
         """Path -> name, identity, and number of the journal entry."""
@@ -162,6 +152,7 @@ class Lvm:
     """Thin pools in the free space of a volume group. Methods raise VolumeError."""
 
     kind = "thin-pool"
+    key = "vgname"
 
     def uuid(self, parent: str) -> str:
         return _group(parent)["vg_uuid"]
@@ -231,7 +222,7 @@ _ZVOLS: Final = Path("/dev/zvol")
 class Zfs:
     """Zvols and datasets below a dataset. Methods raise VolumeError."""
 
-    kind = "dataset"
+    kind = key = "dataset"
 
     def uuid(self, parent: str) -> str:
         return _dataset(parent)["guid"]
@@ -358,7 +349,10 @@ def _kind(manager: Lvm | Zfs, settings: type[StorageSettings], name: str, **more
         ),
         settings=settings,
         make=partial(PoolStorage, manager),
-        identify=lambda context: {"type": name, "uuid": manager.uuid(context.settings.parent)},
+        identify=lambda context: {
+            "type": name,
+            "uuid": manager.uuid(getattr(context.settings, manager.key)),
+        },
         undo={manager.kind: partial(_undo, manager)},
     )
 

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources.abc import Traversable
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -97,10 +97,11 @@ _GUEST_FIELDS: Final = (8, 9)  # user time includes guest time
 _VCPU: Final = re.compile(r"CPU \d+/")
 
 
+@dataclass(frozen=True, slots=True)
 class ProcProbe:
     """`model.ports.HostProbe` for a QEMU on this machine, or a container.
 
-    Args:
+    Attributes:
         pid: returns QEMU's process ID, or None while there is no VM.
         container: likewise for a process in the container.
         volume: returns the file or device of the test volume, whose backing devices are counted;
@@ -108,29 +109,21 @@ class ProcProbe:
         root: `/`; another tree in tests.
     """
 
-    def __init__(
-        self,
-        pid: Callable[[], int | None],
-        volume: Callable[[], Path | None],
-        root: Path = Path("/"),
-        *,
-        container: Callable[[], int | None] = lambda: None,
-    ) -> None:
-        self._pid = pid
-        self._container = container
-        self._volume = volume
-        self._root = root
+    pid: Callable[[], int | None]
+    volume: Callable[[], Path | None]
+    root: Path = Path("/")
+    container: Callable[[], int | None] = field(default=lambda: None, kw_only=True)
 
     def snapshot(self) -> HostSnapshot:
         """Return the current counters; unreadable ones are absent."""
-        volume = self._volume()
+        volume = self.volume()
         try:
             devices = devices_below(volume) if volume is not None else ()
         except OSError:
             devices = ()  # the volume was removed
-        at, inside = time.monotonic(), self._container()
-        snapshot = read_snapshot(self._root, pid=self._pid(), devices=devices, at=at)
-        used = cpu_seconds(self._root, inside) if inside is not None else None
+        at, inside = time.monotonic(), self.container()
+        snapshot = read_snapshot(self.root, pid=self.pid(), devices=devices, at=at)
+        used = cpu_seconds(self.root, inside) if inside is not None else None
         if used is None:
             return snapshot
         return replace(snapshot, cpu_seconds={**snapshot.cpu_seconds, "container": used})
