@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -46,31 +46,24 @@ _UNCHANGING: Final = {"cache-control": "public, max-age=31536000, immutable"}
 _NEVER_KEPT: Final = {"cache-control": "no-cache"}
 
 
+@dataclass(frozen=True)
 class Pages:
     """Endpoints of the results.
 
-    Args:
+    Attributes:
         statuses: returns the status of each worker.
         now: clock of the workers' times.
         verdicts: returns the latest verdicts.
         note: returns a text about simulated results, for the page at `/`.
     """
 
-    def __init__(
-        self,
-        results: LiveResults,
-        statuses: Callable[[], list[WorkerStatus]],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        verdicts: Callable[[], Verdicts] = Verdicts,
-        note: Callable[[], str] = str,
-    ) -> None:
-        self._results = results
-        self._statuses = statuses
-        self._now = now
-        self._verdicts = verdicts
-        self._note = note
-        self._texts: ResponseCache[str] = ResponseCache()
-        self._pictures: ResponseCache[bytes] = ResponseCache()
+    results: LiveResults
+    statuses: Callable[[], list[WorkerStatus]]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    verdicts: Callable[[], Verdicts] = Verdicts
+    note: Callable[[], str] = str
+    _texts: ResponseCache[str] = field(default_factory=ResponseCache, init=False)
+    _pictures: ResponseCache[bytes] = field(default_factory=ResponseCache, init=False)
 
     def routes(self) -> list[Route]:
         """Return the routes, which allow only GET and HEAD."""
@@ -103,15 +96,15 @@ class Pages:
         make: Callable[[View, list[WorkerStatus], datetime], Made],
         cache: ResponseCache[Made],
     ) -> Made:
-        content, statuses, now = self._results.now, self._statuses(), self._now()
-        verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
+        content, statuses, now = self.results.now, self.statuses(), self.now()
+        verdicts, fresh = self.verdicts(), int(now.timestamp() // FRESH_SECONDS)
         verdict_key = verdicts.version, verdicts.failed, verdicts.decisions
-        key = (content.version, verdict_key, statuses, fresh, self._note())
+        key = (content.version, verdict_key, statuses, fresh, self.note())
         return cache.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
         storage = parameters.get("storage", "")
-        if storage and storage not in of_storage(shown_definitions(self._results.now)):
+        if storage and storage not in of_storage(shown_definitions(self.results.now)):
             raise Refused(404, f"no cases on storage {storage!r}", "select a storage at /")
         return storage
 
@@ -125,7 +118,7 @@ class Pages:
             raise Refused(400, f"invalid theme={theme!r} or anonymous={anonymous!r}", step)
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
-            verdicts, shown = self._verdicts(), shown_definitions(content)
+            verdicts, shown = self.verdicts(), shown_definitions(content)
             cases = of_storage(shown).get(storage or first_storage(verdicts, shown), {})
             card = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
             return card_png(card, theme)
@@ -139,8 +132,8 @@ class Pages:
         storage = self._storage(query_parameters(request, ("storage",)))
 
         def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
-            page = index_view(content, statuses, now, self._verdicts(), storage)
-            kept = {"simulated": page.simulated, "note": self._note(), "here": "/"}
+            page = index_view(content, statuses, now, self.verdicts(), storage)
+            kept = {"simulated": page.simulated, "note": self.note(), "here": "/"}
             return render("index.html", page=page, **kept)
 
         # Bounded by the number of storages; other values are rejected.
@@ -151,7 +144,7 @@ class Pages:
         query_parameters(request, ())
 
         def make(content: View, _: list[WorkerStatus], __: datetime) -> str:
-            blocks = advice_blocks(content, self._results.store, self._verdicts())
+            blocks = advice_blocks(content, self.results.store, self.verdicts())
             texts = {"unassessed": UNASSESSED, "nothing": NOTHING, "here": "/advice"}
             return render("advice.html", blocks=blocks, simulated=content.simulated, **texts)
 
@@ -159,13 +152,13 @@ class Pages:
 
     def case(self, request: Request) -> Response:
         """Serve `/cases/<key>`."""
-        key, content = request.path_params["key"], self._results.now
-        page = case_view(self._results.store, content, key, self._now())
+        key, content = request.path_params["key"], self.results.now
+        page = case_view(self.results.store, content, key, self.now())
         if page is None:
             raise _no_case(key)
         rows = [
             (verdict_sign(verdict.state), verdict_row(verdict))
-            for verdict in self._verdicts().of_case(key)
+            for verdict in self.verdicts().of_case(key)
         ]
         values = {
             "url": case_url(key),
@@ -178,8 +171,8 @@ class Pages:
 
     def run(self, request: Request) -> Response:
         """Serve `/runs/<number>`."""
-        page = run_view(self._results.store, self._run(request))
-        simulated = self._results.now.simulated
+        page = run_view(self.results.store, self._run(request))
+        simulated = self.results.now.simulated
         return _html(render("run.html", page=page, simulated=simulated, here=""))
 
     def static(self, request: Request) -> Response:
@@ -201,9 +194,9 @@ class Pages:
 
     def status_data(self, _: Request) -> str:
         """Return the status of each worker."""
-        content, store = self._results.now, self._results.store
+        content, store = self.results.now, self.results.store
         faults = store.faults | store.outbox.faults
-        data = api.status_data(self._statuses(), content, self._now(), faults)
+        data = api.status_data(self.statuses(), content, self.now(), faults)
         return data.model_dump_json()
 
     def results_data(self, _: Request) -> str:
@@ -219,16 +212,14 @@ class Pages:
     def case_data(self, request: Request) -> str:
         """Return a case with its history and runs."""
         key = request.path_params["case_key"]
-        data = api.case_data(self._results.store, self._results.now, key, self._now())
+        data = api.case_data(self.results.store, self.results.now, key, self.now())
         if data is None:
             raise _no_case(key)
         return data.model_dump_json()
 
     def verdict_data(self, _: Request) -> str:
         """Return verdicts and changes."""
-        return self._data(
-            "verdict", lambda view, now: api.verdict_data(self._verdicts(), view, now)
-        )
+        return self._data("verdict", lambda view, now: api.verdict_data(self.verdicts(), view, now))
 
     def changes_data(self, request: Request) -> str:
         """Return open and closed changes."""
@@ -237,13 +228,13 @@ class Pages:
             raise Refused(400, f"unknown state {state!r}", "use open or closed")
         return self._data(
             f"changes?{state}",
-            lambda view, now: api.changes_data(self._verdicts(), view, now, state),
+            lambda view, now: api.changes_data(self.verdicts(), view, now, state),
         )
 
     def runs_data(self, request: Request) -> str:
         """Return runs, newest first."""
         parameters = request.query_params
-        runs = self._results.store.runs(
+        runs = self.results.store.runs(
             limit=_limit(parameters.get("limit")),
             outcome=_outcome(parameters.get("outcome")),
             case_key=parameters.get("case"),
@@ -252,12 +243,12 @@ class Pages:
 
     def run_data(self, request: Request) -> str:
         """Return a run."""
-        return api.run_details(self._results.store, self._run(request)).model_dump_json()
+        return api.run_details(self.results.store, self._run(request)).model_dump_json()
 
     def _run(self, request: Request) -> StoredRun:
         """Return the run that a path names. Raises Refused."""
         text = str(request.path_params["number"])
-        run = self._results.store.run(int(text)) if _NUMBER.fullmatch(text) else None
+        run = self.results.store.run(int(text)) if _NUMBER.fullmatch(text) else None
         if run is None:
             step = "see /api/v1/runs for runs; keep_runs removes old ones"
             raise Refused(404, f"run {text} not found", step)
