@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from pve.instance import write_settings
+from pve.machines import CheapMachine
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
+from pvebench.drivers.proxmox import hypervisor
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
@@ -64,6 +66,17 @@ def test_the_volume_that_filled_its_storage_is_freed_at_once(site: Site) -> None
     with pytest.raises(NoSpace, match=r"64\.0 MiB needed"):
         site.node.volume(wanted)
     assert len([task for task in site.cluster.tasks.all if task.kind == "qmstart"]) == 1
+
+
+def test_a_storage_that_is_full_while_the_guest_boots_is_named_and_its_volume_freed(
+    both: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = property(lambda _: True, lambda *_: None)
+    monkeypatch.setattr(CheapMachine, "full", full, raising=False)
+    monkeypatch.setattr(hypervisor, "BOOT_SECONDS", 20.0)
+    with pytest.raises(VolumeError, match=r"stopped VM \d+: .*io-error"):
+        both.plug(scenario(bus=Bus.SATA))
+    assert both.cluster.volumes.owned(both.node.vmid) == []
 
 
 def test_a_full_storage_is_named_by_the_counters_too(site: Site) -> None:

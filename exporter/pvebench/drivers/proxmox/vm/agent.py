@@ -121,28 +121,23 @@ class AgentClient(Guest):
         """Return whether the agent responded in the last `seconds`."""
         return self._clock.monotonic() - self._answered < seconds
 
-    def _is_up(self) -> bool:
-        """Return whether the agent responds; while the guest boots, a timeout is expected."""
-        try:
-            self._api.post(f"{self._path}/ping")
-        except Rejected as error:
-            fault = agent_fault(error)
-            if not isinstance(fault, GuestTimeout):
-                raise fault from error
-            return False
-        except OutcomeUnknown:
-            return False
-        return True
-
     def wait(self, *, seconds: float) -> None:
-        """Wait for the agent's first response.
+        """Wait for the agent's first response; while the guest boots, a timeout is expected.
 
         Raises GuestTimeout: no response within `seconds`.
         """
         for _ in attempts(self._clock, seconds=seconds, pause=1.0):
-            if self._is_up():
+            try:
+                self._api.post(f"{self._path}/ping")
+            except Rejected as error:
+                fault = agent_fault(error)
+                if not isinstance(fault, GuestTimeout):
+                    raise fault from error
+            except OutcomeUnknown:
+                pass
+            else:
                 return
-        raise GuestTimeout(
+        raise self._why_silent() or GuestTimeout(
             f"{self._path} did not respond within {seconds:.0f} s of power-on",
             cause="the guest hangs during boot, or the node is overloaded",
         )
