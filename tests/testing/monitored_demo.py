@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.result_collectors import snapshot_of
-from pvebench.model.status import ConfigState, CycleStatus, State, WorkerStatus
+from pvebench.model.status import CycleStatus, State, WorkerStatus
+from pvebench.service.housekeeping import ConfigState
 from pvebench.service.publisher import (
     collect_build,
     collect_config,

@@ -1,4 +1,4 @@
-"""Status of a worker, the settings and a storage, as values that any thread may read."""
+"""Status of a worker, as a value that any thread may read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pvebench.model.ports import Hold
-from pvebench.model.storage_use import WriteCost
 from pvebench.model.workload import Case
 
 
@@ -159,46 +158,3 @@ class WorkerStatus:
 
 Statuses = Callable[[], list[WorkerStatus]]
 """Returns the status of each worker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigState:
-    """State of the active settings.
-
-    Attributes:
-        digest: digest of the settings and pack files when they were loaded.
-        loaded: time of loading, UTC.
-        successful: False after a failed reload.
-    """
-
-    digest: str
-    packs: tuple[str, ...]
-    loaded: datetime
-    successful: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageState:
-    """State of one storage on one node.
-
-    Attributes:
-        type: `dir`, `lvmthin` …
-        shared: whether several nodes write to the same disks.
-        written_bytes: written by this node in the last 24 hours.
-        cost: what the packs write there; None: no pack does.
-        budget_bytes: write budget for 24 hours; None: no limit.
-        counted_bytes: bytes of the last 24 hours that count against the budget.
-        free_bytes: free space at the last check; None: not checked yet.
-        floor_bytes: space that must stay free; None: no limit.
-    """
-
-    node: str
-    storage: str
-    type: str
-    shared: bool = False
-    written_bytes: int
-    cost: WriteCost | None = None
-    budget_bytes: int | None = None
-    counted_bytes: int = 0
-    free_bytes: int | None = None
-    floor_bytes: int | None = None

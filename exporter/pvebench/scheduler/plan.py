@@ -81,7 +81,8 @@ def expand(
         ConfigError: none of the pack's storages is configured, or every combination is excluded
             although the node has a storage of the pack.
     """
-    requested = _requested(pack)
+    named = [str(variant["storage"]) for variant in pack.variants if "storage" in variant]
+    requested = [*map(str, pack.axes["storage"]), *named]
     missing = [name for name in requested if name not in {*storages, *elsewhere}]
     if len(missing) == len(requested):
         raise _unconfigured(pack, missing, node, storages)
@@ -103,11 +104,6 @@ def expand(
     if not cases and any(name in storages for name in requested):
         raise _all_excluded(pack, excluded)
     return Matrix(cases=tuple(cases), excluded=tuple(excluded))
-
-
-def _requested(pack: Pack) -> list[str]:
-    named = (variant["storage"] for variant in pack.variants if "storage" in variant)
-    return [str(name) for name in (*pack.axes["storage"], *named)]
 
 
 def _unconfigured(

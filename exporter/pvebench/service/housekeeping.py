@@ -15,7 +15,6 @@ from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError, StoreLost
 from pvebench.files import Signature, signature
 from pvebench.log import log
-from pvebench.model.status import ConfigState
 from pvebench.model.units import DAY
 from pvebench.scheduler.plan import Assignment
 from pvebench.store.backups import backups_of
@@ -35,6 +34,22 @@ class Configuration:
 
     settings: Settings
     assignments: list[Assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigState:
+    """State of the active settings.
+
+    Attributes:
+        digest: digest of the settings and pack files when they were loaded.
+        loaded: time of loading, UTC.
+        successful: False after a failed reload.
+    """
+
+    digest: str
+    packs: tuple[str, ...]
+    loaded: datetime
+    successful: bool
 
 
 class Reloader:

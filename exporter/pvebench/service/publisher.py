@@ -24,14 +24,14 @@ from pvebench.metrics.result_collectors import snapshot_of
 from pvebench.model.definition import Definition, workload_text
 from pvebench.model.figure import Metric
 from pvebench.model.ports import API_METHODS, Site, Traffic
-from pvebench.model.status import ConfigState, State, Statuses, StorageState, WorkerStatus
+from pvebench.model.status import State, Statuses, WorkerStatus
 from pvebench.model.storage_use import Wear, WriteCost
 from pvebench.model.workload import Case
 from pvebench.notify.planner import node_activities
 from pvebench.notify.sender import NotificationSender
 from pvebench.provision.scrape import Targets
 from pvebench.report.value_text import without_secrets
-from pvebench.service.housekeeping import Reloader
+from pvebench.service.housekeeping import ConfigState, Reloader
 from pvebench.service.workers import GuardFactory, Supervisor
 from pvebench.store.live_results import LiveResults
 from pvebench.store.outbox import ReceiverCounts
@@ -167,26 +167,30 @@ def collect_database(path: Path, families: Families) -> None:
 # --- Storages: write budgets and free space.
 
 
-def collect_storages(states: Iterable[StorageState], families: Families) -> None:
-    """Add the written and free bytes and their limits."""
-    for state in states:
-        labels = {"node": state.node, "storage": state.storage}
-        values = (
-            (state_metrics.DAY_WRITTEN, state.written_bytes),
-            *_planned(state.cost),
-            (state_metrics.WRITE_BUDGET, state.budget_bytes),
-            (state_metrics.STORAGE_FREE, state.free_bytes),
-            (state_metrics.STORAGE_FLOOR, state.floor_bytes),
-        )
-        info = {**labels, "type": state.type, "shared": str(state.shared).lower()}
-        families.add(state_metrics.STORAGE_INFO, info, 1)
-        if state.budget_bytes:
-            families.add(
-                state_metrics.BUDGET_USED, labels, state.counted_bytes / state.budget_bytes
+def collect_storages(guards: GuardFactory, costs: Iterable[WriteCost], families: Families) -> None:
+    """Add the written and free bytes of each storage on each node, and their limits."""
+    now, planned = guards.clock.now(), {(cost.node, cost.storage): cost for cost in costs}
+    for node in guards.settings.measured_nodes():
+        for name, storage in guards.measured(node).items():
+            labels, budget = (
+                {"node": node, "storage": name},
+                guards.budgets.limits.get((node, name)),
             )
-        for metric, value in values:
-            if value is not None:
-                families.add(metric, labels, value)
+            shared = str(storage.shared).lower()
+            info = {**labels, "type": storage.holds.name, "shared": shared}
+            families.add(state_metrics.STORAGE_INFO, info, 1)
+            if budget:
+                used = guards.counted(node, name) / budget
+                families.add(state_metrics.BUDGET_USED, labels, used)
+            for metric, value in (
+                (state_metrics.DAY_WRITTEN, guards.store.written_bytes(name, now, node=node)),
+                *_planned(planned.get((node, name))),
+                (state_metrics.WRITE_BUDGET, budget),
+                (state_metrics.STORAGE_FREE, guards.free.get(node, {}).get(name)),
+                (state_metrics.STORAGE_FLOOR, storage.floor_bytes),
+            ):
+                if value is not None:
+                    families.add(metric, labels, value)
 
 
 def _planned(cost: WriteCost | None) -> Iterator[tuple[Metric, float | None]]:
@@ -340,7 +344,7 @@ class Publisher:
             live={
                 "config": lambda families: collect_config(self._reloader.state, families),
                 "storages": lambda families: collect_storages(
-                    self._guards.storages(self._results.now.costs), families
+                    self._guards, self._results.now.costs, families
                 ),
                 "api": lambda families: collect_api(traffic, families),
                 "address": lambda families: collect_address(self._address(), families),

@@ -112,13 +112,11 @@ class FittingCases:
     @property
     def text(self) -> str:
         """Need and free space of each storage."""
+        texts = {name: [space.text] for name, space in self.spaces.items()}
         return "; ".join(
-            ", ".join([f"{show_bytes(size)} on {name}", *filter(None, [self._free(name)])])
+            ", ".join([f"{show_bytes(size)} on {name}", *texts.get(name, [])])
             for name, size in sorted(self.need.items())
         )
-
-    def _free(self, name: str) -> str:
-        return self.spaces[name].text if name in self.spaces else ""
 
 
 def fitting(settings: Settings, assigned: Sequence[Assignment]) -> tuple[list[FittingCases], str]:

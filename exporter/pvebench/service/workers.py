@@ -20,8 +20,7 @@ from pvebench.errors import Interrupted, PvebenchError
 from pvebench.log import log
 from pvebench.model.ports import Clock, Guard, Site
 from pvebench.model.run import Outcome
-from pvebench.model.status import StorageState, WorkerStatus
-from pvebench.model.storage_use import WriteCost
+from pvebench.model.status import WorkerStatus
 from pvebench.model.units import whole_number
 from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnGuard, Turns
 from pvebench.scheduler.pacing import WriteBudgets
@@ -53,7 +52,7 @@ class GuardFactory:
         hours = self.settings.quiet()
         if hours is not None:
             guards.append(QuietGuard(hours, self.clock))
-        storages = self._storages(site.node)
+        storages = self.measured(site.node)
         limits = {at[1]: limit for at, limit in self.budgets.limits.items() if at[0] == site.node}
         if limits and self.endless:  # a limited number of cycles only warns
             written = partial(self.counted, site.node)
@@ -63,34 +62,14 @@ class GuardFactory:
         shared = frozenset(name for name, storage in storages.items() if storage.shared)
         return [*guards, TurnGuard(self.turns, shared)] if shared else guards
 
-    def _storages(self, node: str) -> Mapping[str, MeasuredStorage]:
+    def measured(self, node: str) -> Mapping[str, MeasuredStorage]:
+        """Return the storages of a node by name."""
         return driver_of(self.settings.driver).storages(self.settings, node)
 
     def counted(self, node: str, storage: str) -> int:
         """Return the bytes that count against the budget; for a shared storage, of all nodes."""
         place, _ = self.budgets.place(node, storage)
         return self.store.written_bytes(storage, self.clock.now(), node=place or None)
-
-    def storages(self, costs: Sequence[WriteCost]) -> list[StorageState]:
-        """Return the state of each storage on each node."""
-        now = self.clock.now()
-        planned = {(cost.node, cost.storage): cost for cost in costs}
-        return [
-            StorageState(
-                node=node,
-                storage=name,
-                type=storage.holds.name,
-                shared=storage.shared,
-                cost=planned.get((node, name)),
-                budget_bytes=(budget := self.budgets.limits.get((node, name))),
-                counted_bytes=self.counted(node, name) if budget else 0,
-                floor_bytes=storage.floor_bytes,
-                free_bytes=self.free.get(node, {}).get(name),
-                written_bytes=self.store.written_bytes(name, now, node=node),
-            )
-            for node in self.settings.measured_nodes()
-            for name, storage in self._storages(node).items()
-        ]
 
 
 # --- Workers and their threads.

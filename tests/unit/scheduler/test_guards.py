@@ -7,23 +7,26 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.proxmox.node.node_state import too_busy
 from pvebench.drivers.proxmox.proxmox_settings import LimitSettings
 from pvebench.errors import Interrupted
 from pvebench.metrics.exposition import Families
 from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot, StorageFunctions
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.model.status import State, StorageState
+from pvebench.model.status import State
 from pvebench.model.storage_use import Wear, WriteCost
 from pvebench.model.units import MIB
 from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
 from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
+from pvebench.scheduler.pacing import WriteBudgets
 from pvebench.service.publisher import collect_scheduler, collect_storages
 from pvebench.store.state_directory import StateDirectory, pause_reason_of, stored_at
 from pvebench.store.store import Store
@@ -314,21 +317,19 @@ def test_the_wear_of_the_newest_run_that_has_it_counts(tmp_path: Path) -> None:
 
 def test_budgets_and_space_are_on_the_page() -> None:
     families = Families()
-    state = StorageState(
-        node="pve1",
-        storage="local",
-        type="rbd",
-        shared=True,
-        written_bytes=5,
-        cost=WriteCost(
-            node="pve1", storage="local", cycle_bytes=1, day_bytes=7, wear=Wear(0.5, 365 * 70)
-        ),
-        budget_bytes=10,
-        counted_bytes=9,
-        free_bytes=None,
-        floor_bytes=3,
+    storage = SimpleNamespace(holds=SimpleNamespace(name="rbd"), shared=True, floor_bytes=3)
+    guards: Any = SimpleNamespace(
+        clock=SystemClock(),
+        settings=SimpleNamespace(measured_nodes=lambda: ["pve1"]),
+        measured={"pve1": {"local": storage}}.get,
+        budgets=WriteBudgets(limits={("pve1", "local"): 10}),
+        counted=lambda *_: 9,
+        store=SimpleNamespace(written_bytes=lambda *_, **__: 5),
+        free={},
     )
-    collect_storages([state], families)
+    wear = Wear(0.5, 365 * 70)
+    cost = WriteCost(node="pve1", storage="local", cycle_bytes=1, day_bytes=7, wear=wear)
+    collect_storages(guards, [cost], families)
     assert {family.name: family.samples[0].value for family in families_of(families)} == {
         "pvebench_storage_info": 1.0,
         "pvebench_write_budget_used_ratio": 0.9,
