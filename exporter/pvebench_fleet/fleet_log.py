@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Engine, Row, func, insert, select, text, update
 
+from pvebench.log import log
 from pvebench.model.units import DAY
 from pvebench.store.engine import reading, writing
 from pvebench.store.records import with_samples
@@ -31,6 +32,8 @@ from pvebench.store.tables import (
     fleet_position,
     runs,
 )
+from pvebench_fleet import FleetMessageInvalid
+from pvebench_fleet.wire import Skip, shape_of
 
 NOT_CONNECTED: Final = "not connected"
 """State before the first exchange."""
@@ -325,3 +328,40 @@ _CONTENT: Final = {
     "decision": _decisions,
     "run": _runs,
 }
+
+
+# --- Lines as the hub and files have them.
+
+MAX_LINE_BYTES: Final = 1024 * 1024
+
+
+def lines_of(entry: Entry, known: set[str]) -> list[bytes]:
+    """Return an entry as lines; the shape of a run comes before its first use.
+
+    Args:
+        known: shapes that were used before; changed.
+    """
+    if entry.data is None:
+        return [_skip(entry)]
+    data, lines = dict(entry.data), []
+    if entry.kind == "run":
+        samples = data.pop("samples")
+        try:
+            shape = shape_of(samples)
+        except FleetMessageInvalid as error:
+            log.warning("result unfit for others", kind=entry.kind, reason=error.reason)
+            return [_skip(entry)]
+        if shape.shape not in known:
+            known.add(shape.shape)
+            lines.append(shape.model_dump_json().encode())
+        data |= {"shape": shape.shape, "values": [sample.value for sample in samples]}
+    fields = {**data, "kind": entry.kind, "seq": entry.seq}
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    if len(text) > MAX_LINE_BYTES:
+        log.warning("result too large for the hub", kind=entry.kind, bytes=len(text))
+        text = _skip(entry)
+    return [*lines, text]
+
+
+def _skip(entry: Entry) -> bytes:
+    return Skip(seq=entry.seq).model_dump_json().encode()

@@ -10,7 +10,6 @@ and time, redirects are not followed, and no step follows another at once.
 from __future__ import annotations
 
 import http.client
-import json
 import random
 import secrets
 import threading
@@ -39,9 +38,9 @@ from pvebench_fleet.fleet_log import (
     IDLE_SECONDS,
     NOT_CONNECTED,
     SOUND,
-    Entry,
     FleetLog,
     LogPosition,
+    lines_of,
 )
 from pvebench_fleet.wire import (
     MAJOR,
@@ -52,15 +51,12 @@ from pvebench_fleet.wire import (
     Limits,
     Marks,
     Rewind,
-    Skip,
     pack,
     read_message,
-    shape_of,
 )
 
 POLL_SECONDS: Final = 5.0
 """Interval of looks for new lines in the site's own database."""
-MAX_LINE_BYTES: Final = 1024 * 1024
 HEAD_BYTES: Final = 1024
 MAX_PAGES: Final = 50
 FIRST_WAIT: Final = 4.0
@@ -282,38 +278,6 @@ class Sender:
                 return None
             before = oldest
         raise HubUnreachable(f"the hub has more than {MAX_PAGES} pages of marks")
-
-
-def lines_of(entry: Entry, known: set[str]) -> list[bytes]:
-    """Return an entry as lines; the shape of a run comes before its first use.
-
-    Args:
-        known: shapes that were used before; changed.
-    """
-    if entry.data is None:
-        return [_skip(entry)]
-    data, lines = dict(entry.data), []
-    if entry.kind == "run":
-        samples = data.pop("samples")
-        try:
-            shape = shape_of(samples)
-        except FleetMessageInvalid as error:
-            log.warning("result unfit for others", kind=entry.kind, reason=error.reason)
-            return [_skip(entry)]
-        if shape.shape not in known:
-            known.add(shape.shape)
-            lines.append(shape.model_dump_json().encode())
-        data |= {"shape": shape.shape, "values": [sample.value for sample in samples]}
-    fields = {**data, "kind": entry.kind, "seq": entry.seq}
-    text = json.dumps(fields, separators=(",", ":")).encode()
-    if len(text) > MAX_LINE_BYTES:
-        log.warning("result too large for the hub", kind=entry.kind, bytes=len(text))
-        text = _skip(entry)
-    return [*lines, text]
-
-
-def _skip(entry: Entry) -> bytes:
-    return Skip(seq=entry.seq).model_dump_json().encode()
 
 
 # --- HTTP connection to the hub, and the thread that sends.

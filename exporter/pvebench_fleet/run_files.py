@@ -33,9 +33,8 @@ from pvebench.model.workload import Direction, case_key
 from pvebench.sanitize import printable
 from pvebench.store.records import StoredRun
 from pvebench_fleet import FleetMessageInvalid
-from pvebench_fleet.fleet_log import Entry
+from pvebench_fleet.fleet_log import MAX_LINE_BYTES, Entry, lines_of
 from pvebench_fleet.imported import ImportedRun
-from pvebench_fleet.push import MAX_LINE_BYTES, lines_of
 from pvebench_fleet.wire import (
     CycleLine,
     DefinitionLine,
