@@ -19,7 +19,7 @@ from sqlalchemy.exc import DatabaseError
 
 from pvebench.drivers.clocks import SystemClock, attempts
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
-from pvebench.files import give_to_owner
+from pvebench.files import give_to_owner, open_regular
 from pvebench.log import log
 from pvebench.store.backups import copy_database
 from pvebench.store.tables import HEAD, TRIGGERS, metadata
@@ -43,6 +43,7 @@ BUSY_SECONDS = 30.0
 OPENING_SECONDS = 600.0
 """Maximum wait for another process that opens or migrates the database."""
 _TURN_SECONDS: Final = 0.05
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 def open_engine(path: Path) -> Engine:
@@ -79,14 +80,11 @@ def open_engine(path: Path) -> Engine:
 
 def _make_private(path: Path) -> None:
     """Create the file if it is absent; only its owner may read evidence and settings."""
-    with contextlib.suppress(OSError):  # opening the database reports errors that matter
-        # A link stays usable; what it leads to gets no other owner or mode.
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.fchmod(fd, 0o600)
-            give_to_owner(fd, path.parent)
-        finally:
-            os.close(fd)
+    # Opening the database reports errors that matter. A link stays usable; what it leads to gets no
+    # other owner or mode.
+    with contextlib.suppress(OSError), open_regular(path, flags=_CREATE) as file:
+        os.fchmod(file.fileno(), 0o600)
+        give_to_owner(file.fileno(), path.parent)
 
 
 @contextmanager
@@ -98,17 +96,13 @@ def _opening_lock(path: Path) -> Iterator[None]:
     Raises:
         StoreUnavailable: another process holds it for OPENING_SECONDS.
     """
-    fd = -1
-    with contextlib.suppress(OSError):  # no permission, or a file system without locks
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
-        give_to_owner(fd, path.parent)
-        _wait_for_turn(fd, path)
-    try:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # no permission, or a file system without locks
+            lock = path.with_name(f"{path.name}.lock")
+            fd = stack.enter_context(open_regular(lock, flags=_CREATE)).fileno()
+            give_to_owner(fd, path.parent)
+            _wait_for_turn(fd, path)
         yield
-    finally:
-        if fd >= 0:
-            os.close(fd)
 
 
 def _wait_for_turn(fd: int, path: Path) -> None:
@@ -119,7 +113,6 @@ def _wait_for_turn(fd: int, path: Path) -> None:
         if not logged:
             log.warning("waiting for another process that opens the database", path=str(path))
             logged = True
-    os.close(fd)
     raise StoreUnavailable(
         f"results database {path} is being opened by another process",
         cause="that process migrates the database, hangs or is suspended",
