@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -211,9 +210,9 @@ def _add(ranking: Ranking, durability: KnownDurability, families: Families) -> N
         }
         families.add(state_metrics.SCENARIO_RANK_INFO, {**labels, **rank}, 1)
         if ranking.fastest is not None:
-            families.add(state_metrics.SCENARIO_GAP, labels, place.ratio)
-        if not math.isnan(place.low):
-            families.add(state_metrics.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
+            families.add(state_metrics.SCENARIO_GAP, labels, place.gap.ratio)
+        if (gap := place.gap).known:
+            families.add(state_metrics.SCENARIO_GAP_NOISE, labels, (gap.high - gap.low) / 2)
 
 
 Collector: TypeAlias = "Callable[[Snapshot, Families], None]"

@@ -282,12 +282,10 @@ def _gap(place: RankedCase | None) -> str:
         return f"not ranked ({place.exclusion.replace('_', ' ')})" if place else "not ranked"
     if place.rank is Rank.FASTEST:
         return "highest"
-    limits = (
-        ""
-        if math.isnan(place.low)
-        else f" ({signed_percent(place.low)} to {signed_percent(place.high)})"
-    )
-    return gap_text(place) + limits
+    if not place.gap.known:
+        return gap_text(place)
+    low, high = signed_percent(place.gap.low), signed_percent(place.gap.high)
+    return f"{gap_text(place)} ({low} to {high})"
 
 
 def _block(slug: str, direction: str, rows: list[SimpleNamespace]) -> SimpleNamespace:

@@ -135,30 +135,26 @@ def _lower(subject: str) -> str:
 
 def compared_text(subject: str, place: RankedCase, when: When) -> str:
     """Return the gap of a configuration to the fastest, as a sentence about `subject`."""
+    gap, runs, size = place.gap, count_text(place.runs, "run"), percent_text(place.gap.ratio)
     if place.rank is Rank.SLOWER:
-        interval = interval_text(place.ratio, place.low, place.high)
-        runs = count_text(place.runs, "run")
-        return f"{subject} is {percent_text(place.ratio)} slower (95% CI {interval}, {runs})."
+        interval = interval_text(gap.ratio, gap.low, gap.high)
+        return f"{subject} is {size} slower (95% CI {interval}, {runs})."
     if place.rank is Rank.EQUAL:
-        return f"{subject} is within noise, at most {percent_text(place.low)} slower."
-    if place.low <= -HIDDEN:
-        return f"{count_text(place.runs, 'run')} can't show whether {_lower(subject)} is slower."
-    if not math.isnan(place.low):
-        size = f"noise of {count_text(place.runs, 'run')} hides up to {percent_text(place.low)}"
-        return f"{subject} is {percent_text(place.ratio)} slower; {size}."
+        return f"{subject} is within noise, at most {percent_text(gap.low)} slower."
+    if gap.low <= -HIDDEN:
+        return f"{runs} can't show whether {_lower(subject)} is slower."
+    if gap.known:
+        return f"{subject} is {size} slower; noise of {runs} hides up to {percent_text(gap.low)}."
     more = max(1, LEAST_RUNS - place.runs)
     runs = "One run" if place.runs == 1 else f"{place.runs} runs"
-    return (
-        f"{subject} is {percent_text(place.ratio)} slower. "
-        f"{runs} each can't exclude noise; {when(place.key, more)}."
-    )
+    return f"{subject} is {size} slower. {runs} each can't exclude noise; {when(place.key, more)}."
 
 
 def gap_text(place: RankedCase) -> str:
     """Return the gap of a compared configuration to the fastest and its noise, for a cell."""
-    gap = signed_percent(place.ratio)
+    gap = signed_percent(place.gap.ratio)
     if place.rank is Rank.UNKNOWN:
-        return f"{gap}, noise {'unknown' if math.isnan(place.low) else 'too large'}"
+        return f"{gap}, noise {'too large' if place.gap.known else 'unknown'}"
     return f"{gap}, within noise" if place.rank is Rank.EQUAL else gap
 
 

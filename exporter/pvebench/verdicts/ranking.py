@@ -70,6 +70,31 @@ class Rank(StrEnum):
     """Too few runs of one of the two, or too much noise to exclude MAX_EQUAL_LOSS."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How much more one configuration gives than another: 0.1 is 10% more.
+
+    Attributes:
+        low, high: CI; NaN: fewer than `LEAST_RUNS` runs of one of them.
+    """
+
+    ratio: float
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def known(self) -> bool:
+        """Whether there are enough runs for a CI."""
+        return not math.isnan(self.low)
+
+    @property
+    def rank(self) -> Rank:
+        """Rank of a configuration by its gap to the fastest."""
+        if self.high < 0:
+            return Rank.SLOWER
+        return Rank.EQUAL if self.low >= -MAX_EQUAL_LOSS else Rank.UNKNOWN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCase:
     """One configuration in a ranking.
@@ -77,8 +102,7 @@ class RankedCase:
     Attributes:
         level: its current value as of `level_of`, in the trend's unit.
         runs: number of runs that count; 0 if all are noisy.
-        ratio: relative to the fastest, -0.18 is 18% less.
-        low, high: CI of the ratio; NaN: unknown.
+        gap: to the fastest: -0.18 is 18% less.
     """
 
     key: str
@@ -87,16 +111,12 @@ class RankedCase:
     level: float
     runs: int
     rank: Rank = Rank.UNKNOWN
-    ratio: float = 0.0
-    low: float = math.nan
-    high: float = math.nan
+    gap: Gap = Gap(0.0)
 
     @property
     def compared(self) -> bool:
         """Whether its gap to the fastest is shown, such as that of snapshots to none."""
-        return not self.exclusion or (
-            self.exclusion is Exclusion.DISTURBED and not math.isnan(self.low)
-        )
+        return not self.exclusion or (self.exclusion is Exclusion.DISTURBED and self.gap.known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,37 +333,11 @@ def _compared(
         chance = CHANCE / max(1, len(ranked) - 1)
         gap = gap_between([(trends[first.key], trends[place.key])], chance=chance)
         if min(place.runs, first.runs) < LEAST_RUNS:
-            yield replace(place, ratio=gap.ratio)
-        else:
-            yield replace(place, rank=gap.rank, ratio=gap.ratio, low=gap.low, high=gap.high)
+            gap = Gap(gap.ratio)
+        yield replace(place, rank=gap.rank, gap=gap)
 
 
 # --- The comparison of two configurations, under one workload or several.
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """How much more one configuration gives than another: 0.1 is 10% more.
-
-    Attributes:
-        low, high: CI; NaN: fewer than `LEAST_RUNS` runs of one of them.
-    """
-
-    ratio: float
-    low: float = math.nan
-    high: float = math.nan
-
-    @property
-    def known(self) -> bool:
-        """Whether there are enough runs for a CI."""
-        return not math.isnan(self.low)
-
-    @property
-    def rank(self) -> Rank:
-        """Rank of a configuration by its gap to the fastest."""
-        if self.high < 0:
-            return Rank.SLOWER
-        return Rank.EQUAL if self.low >= -MAX_EQUAL_LOSS else Rank.UNKNOWN
 
 
 def gap_between(pairs: Sequence[tuple[Trend, Trend]], *, chance: float = CHANCE) -> Gap:

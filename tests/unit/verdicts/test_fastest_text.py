@@ -40,6 +40,7 @@ from pvebench.verdicts.fastest_text import (
 from pvebench.verdicts.ranking import (
     LEAST_RUNS,
     Exclusion,
+    Gap,
     Rank,
     RankedCase,
     Ranking,
@@ -103,7 +104,7 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
     usual = ranking.usual
     assert usual is not None
     assert usual.rank is Rank.SLOWER
-    assert usual.low < -0.2 < usual.high < -0.1
+    assert usual.gap.low < -0.2 < usual.gap.high < -0.1
     text = ranking_text(ranking, after_cycles)
     assert text.startswith("virtio, raw, cache none is the fastest durable configuration: 9,9")
     assert "The default (scsi, raw, cache none) is 2" in text
@@ -112,7 +113,7 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
 
 def test_a_gap_with_a_ci_of_half_its_value_is_not_yet_known() -> None:
     ranking = ranking_of({"scsi.raw.none": 8000, "virtio.raw.none": 10000}, runs=8)
-    wide = replace(ranking.places[1], rank=Rank.UNKNOWN, low=-0.83, high=0.5)
+    wide = replace(ranking.places[1], rank=Rank.UNKNOWN, gap=Gap(-0.2, -0.83, 0.5))
     text = compared_text("The default", wide, after_cycles)
     assert text == "8 runs can't show whether the default is slower."
 
@@ -456,14 +457,14 @@ def test_no_cell_contradicts_its_table(
             place.exclusion is Exclusion.NOISY and place.runs == 0
         )
     for place in ranking.places[1:]:
-        assert place.ratio == pytest.approx(shown[place.key] / levels[0] - 1)
-        assert place.ratio <= 0
-        assert math.isnan(place.low) or place.low <= place.ratio <= place.high
-        assert place.rank is not Rank.SLOWER or place.ratio < 0
-        assert place.rank is not Rank.EQUAL or place.low >= -0.1
+        assert place.gap.ratio == pytest.approx(shown[place.key] / levels[0] - 1)
+        assert place.gap.ratio <= 0
+        assert not place.gap.known or place.gap.low <= place.gap.ratio <= place.gap.high
+        assert place.rank is not Rank.SLOWER or place.gap.ratio < 0
+        assert place.rank is not Rank.EQUAL or place.gap.low >= -0.1
         assert place.rank is not Rank.FASTEST
         gap, best = _gap(place, ranking)
-        assert gap.startswith(signed_percent(place.ratio))
+        assert gap.startswith(signed_percent(place.gap.ratio))
         assert not (best and place.rank is not Rank.EQUAL)
         assert not (best and ranking.emulated)
     text = ranking_text(ranking, after_cycles)
