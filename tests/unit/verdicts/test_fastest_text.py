@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.disk import Cache
-from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.status import State
 from pvebench.model.units import count_text
@@ -50,6 +49,7 @@ from pvebench.verdicts.ranking import (
 from pvebench.web.views.tables import _gap, numbers_of
 from testing.faulty_node import Fault
 from testing.packs import SMALL, quick, tool_workload, write_pack
+from testing.simulated_results import view_of
 from testing.simulated_site import results_of
 from testing.simulations import simulate
 
@@ -389,13 +389,9 @@ def test_noisy_runs_never_win_and_do_not_count() -> None:
 def test_an_emulated_cpu_has_no_fastest_configuration() -> None:
     cases = disks("scsi.raw.none", "virtio.raw.none")
     trends = {key: trend(level, runs=8) for key, level in zip(cases, (8000, 10000), strict=True)}
-    slow = EnvironmentPeriod(
-        node="lab", environment="e", slug="e", facts={"accel": "tcg"}, started=START, finished=START
-    )
-    (real,), (emulated,) = (
-        rankings(View(trends=trends), cases),
-        rankings(View(trends=trends, periods=[slow]), cases),
-    )
+    (period,) = view_of([], {"accel": "tcg"}).periods
+    view = View(trends=trends, periods=[replace(period, environment="e")])
+    (real,), (emulated,) = rankings(View(trends=trends), cases), rankings(view, cases)
     assert real.decided
     assert not emulated.decided
     assert "is the fastest" in ranking_text(real, after_cycles)
