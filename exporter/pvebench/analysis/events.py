@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, step_at
 from pvebench.analysis.change import FactDifference, differences, incomparable
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
 
@@ -162,9 +162,7 @@ def early_step(history: CaseHistory, time: float) -> CaseStep:
     logs, place = history.logs(), history.split(time)
     before, after = logs[max(0, place - SIDE) : place], logs[place : place + SIDE]
     effect = float(np.median(after) - np.median(before)) if len(before) and len(after) else 0.0
-    return CaseStep(
-        time=time, known=False, effect=effect, low=effect, high=effect, p_value=0.0, runs=len(after)
-    )
+    return step_at(history, time, effect)
 
 
 def _is_near(change: Event, event: Event, histories: Sequence[CaseHistory]) -> bool:

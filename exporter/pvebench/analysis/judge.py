@@ -238,7 +238,7 @@ class FigureSteps:
             self._even[case] = even = scanned.even(levelled)
             others = list(self._others(even, scanned.steps))
             # Effects of hours that were estimated across the steps: they are part of the variation.
-            steps = without_variation(Scanned().even(levelled), others)
+            steps = without_variation(Scanned().even(levelled), others) if others else []
             self._dropped[case] += dropped(others, steps, "within slow variation")
             own = _with_modes(history, steps)
             own += _stuck(even.without([*known, *own]), own)

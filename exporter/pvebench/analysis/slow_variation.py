@@ -91,10 +91,8 @@ def without_variation(history: CaseHistory, steps: Sequence[CaseStep]) -> list[C
 
     Args:
         history: without known steps and effects of the hour.
-        steps: in order.
+        steps: in order, at least one.
     """
-    if not steps:
-        return []
     logs, places = history.logs(), [history.split(step.time) for step in steps]
     stays = [end - begin for begin, end in pairwise([0, *places])]
     short = sum(stay <= BLOCK for stay in stays)
