@@ -21,6 +21,12 @@ from pvebench.plugins import load
 from pvebench.service.startup import locked_store
 from pvebench.service.workers import handle_signals
 
+_PROBES: Final = {
+    "qemu": "pvebench_lab.durability.qemu:probe",
+    "proxmox": "pvebench_lab.durability.proxmox:probe",
+}
+"""Driver that can kill a VM and read its disks back -> function that returns the probe of a
+storage; an empty name: of the first possible one. It raises VolumeError: not possible on it."""
 _HEAD: Final = (
     "configuration",
     "flushed or FUA",
@@ -43,30 +49,6 @@ class DurabilityProbe(Protocol):
 
     def measure(self, configurations: Sequence[str]) -> Iterator[Durability]:
         """Yield the durability of each. Raises DriverError, Interrupted."""
-
-
-_PROBES: Final = {
-    "qemu": "pvebench_lab.durability.qemu:probe",
-    "proxmox": "pvebench_lab.durability.proxmox:probe",
-}
-"""Driver that can kill a VM and read its disks back -> function that returns its probe."""
-
-
-def probe_of(
-    driver: str, settings: Any, place: DriverContext, storage: str
-) -> DurabilityProbe | None:
-    """Return the probe of a storage; None: the driver cannot kill a VM and read it back.
-
-    Args:
-        storage: its id; empty: the first possible one.
-
-    Raises:
-        VolumeError: not possible on that storage.
-    """
-    if driver not in _PROBES:
-        return None
-    make: Callable[[Any, DriverContext, str], DurabilityProbe] = load(_PROBES[driver])
-    return make(settings, place, storage)
 
 
 @click.command()
@@ -112,11 +94,12 @@ def _measure(settings: Settings, storage: str, only: Sequence[str]) -> Iterator[
         place = DriverContext(
             runtime=state.runtime, journal=store.journal, clock=clock, say=_progress
         )
-        probe = probe_of(settings.driver, settings, place, storage)
-        if probe is None:
+        if settings.driver not in _PROBES:
             raise ConfigError.of_options(
                 f"--driver: {settings.driver} cannot kill a VM and read its disks back"
             )
+        make: Callable[..., DurabilityProbe] = load(_PROBES[settings.driver])
+        probe = make(settings, place, storage)
         names = [name for name in probe.configurations if _chosen(name, only)]
         if not names:
             known = ", ".join(probe.configurations)
