@@ -450,14 +450,14 @@ def test_a_program_that_ignores_the_signal_to_end_ends_all_the_same(bench: Bench
     begun = time.monotonic()
     stubborn = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done; : stubborn"]
     with pytest.raises(OutcomeUnknown, match="did not end within 1 s"):
-        container.inside().run(stubborn, timeout=1.0)
+        container.run(stubborn, timeout=1.0)
     assert time.monotonic() - begun < 12
     while left := [one for one in processes() if "stubborn" in one]:
         assert time.monotonic() - begun < 12, left
         time.sleep(0.1)
     begun = time.monotonic()
     for _ in range(5):
-        assert container.inside().run(["true"], timeout=60.0).exit_code == 0
+        assert container.run(["true"], timeout=60.0).exit_code == 0
     assert time.monotonic() - begun < 4  # what watches over it is not waited for
 
 

@@ -63,9 +63,7 @@ def test_it_stays_when_a_stray_is_swept_and_is_not_reported_as_the_strays(
     volume, _ = site.node.volume(scenario(storage="share"))
     (stray,) = find_orphans(site.connect(), pool="bench", known={})
     assert stray.volumes == (volume.volid,)
-    remove_orphan(
-        site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
-    )
+    remove_orphan(site.access(clock=SystemClock()), stray)
     assert site.cluster.vms == {}
     assert other.volumes.owned(9000) == [disk]
 
@@ -102,9 +100,7 @@ def test_a_vm_that_someone_gave_a_disk_is_not_removed_with_it(site: Site) -> Non
     assert site.cluster.volumes.path(disk).exists()
     (stray,) = find_orphans(site.connect(), pool="bench", known={})
     with pytest.raises(NotOwned, match="disk-0"):
-        remove_orphan(
-            site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
-        )
+        remove_orphan(site.access(clock=SystemClock()), stray)
 
 
 def test_a_vm_with_a_disk_of_someone_stays_in_the_journal_until_it_is_gone(site: Site) -> None:

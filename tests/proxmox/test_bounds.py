@@ -523,7 +523,7 @@ def a_case(site: Site) -> None:
             site.node.shutdown()
         site.cluster.idle()
         with suppress(PvebenchError):
-            undo_vms(site.store.journal, site.connect(), site.clock, node="pve1", keep=False)
+            undo_vms(site.access())
 
 
 # --- the guest ---------------------------------------------------------------------------------

@@ -26,18 +26,16 @@ from pvebench.drivers.proxmox.api.privileges import (
 )
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, runs_task
 from pvebench.drivers.proxmox.cluster import spaces
-from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings, ProxmoxSettings
-from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
-from pvebench.drivers.proxmox.vm import backup_archives, drive, hotplug, vm_undo
-from pvebench.drivers.proxmox.vm.backup_archives import KIND, expect_archive, notes
+from pvebench.drivers.proxmox.setup.checks import NodeChecks, needs_of
+from pvebench.drivers.proxmox.vm import drive, hotplug, vm_copies, vm_undo
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
 from pvebench.drivers.proxmox.vm.hotplug import unplug
-from pvebench.drivers.proxmox.vm.vm_undo import undo_vms
+from pvebench.drivers.proxmox.vm.vm_copies import KIND, expect_archive, notes
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -339,18 +337,17 @@ def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
 ) -> None:
     """Its VM has an empty configuration without marker for as long as it runs."""
     monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
-    monkeypatch.setattr(backup_archives, "SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_copies, "SEARCH_SECONDS", 1.0)
     attach(allowed)
     one = allowed.node.operate("restore", 0)
     one.prepare()
     allowed.cluster.seconds = 8.0
     one.begin()
-    journal = allowed.store.journal
     until(lambda: EMPTY in [vm.config for vm in allowed.cluster.vms.values()])
-    lines = undo_vms(journal, allowed.connect(), QuickClock(), node="pve1")
+    lines = allowed.undo()
     assert any("could not remove VM 9001 yet: VM 9001 is still restored" in line for line in lines)
     until(lambda: all(mark_of(vm.config) for vm in allowed.cluster.vms.values()))
-    undo_vms(journal, allowed.connect(), QuickClock(), node="pve1")
+    allowed.undo()
     assert (allowed.cluster.vms, kinds(allowed)) == ({}, [])
 
 
@@ -360,7 +357,7 @@ EMPTY = {"memory": "128"}
 def restored_in_vain(site: Site, monkeypatch: Patch) -> int:
     """Crash beside a restore that fails after its start; return the ID of its VM."""
     monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
-    monkeypatch.setattr(backup_archives, "SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_copies, "SEARCH_SECONDS", 1.0)
     attach(site)
     one = site.node.operate("restore", 0)
     one.prepare()
@@ -488,7 +485,7 @@ def test_the_backups_of_a_vm_with_a_lost_journal_are_removed_with_it(
     api = allowed.connect()
     (orphan,) = find_orphans(api, pool="bench", known={})
     journal = TemporaryStore(tmp_path / "other.db", simulated=False).journal
-    line = remove_orphan(api, orphan, pool="bench", clock=QuickClock(), journal=journal)
+    line = remove_orphan(allowed.access(journal=journal), orphan)
     assert line == "removed VM 9000 on pve1 with its volumes and 1 of its backups"
     assert (allowed.cluster.vms, volumes.archives(9000)) == ({}, [theirs])
 
@@ -584,14 +581,14 @@ def test_a_backup_whose_request_was_on_its_way_at_a_crash_is_removed(allowed: Si
     one.cancel()
     vm, api = allowed.node.vm, allowed.connect()
     assert vm is not None
-    expect_archive(allowed.store.journal, api, vm, "pve1", "local")
+    expect_archive(vm, "local")
 
     def arrive() -> None:
         sent = {"vmid": vm.vmid, "storage": "local", "mode": "snapshot", "compress": "zstd"}
         api.post("/nodes/pve1/vzdump", **sent, remove=0, **{"notes-template": notes(vm.mark)})
         until(lambda: len(allowed.cluster.backups) == 2)
 
-    lines = undo_vms(allowed.store.journal, api, Waits(arrive), node="pve1")
+    lines = allowed.undo(Waits(arrive))
     assert lines == ["removed 1 backups of VM 9000 on local", "removed VM 9000 with its volumes"]
     assert allowed.cluster.volumes.archives(9000) == []
 
@@ -599,9 +596,9 @@ def test_a_backup_whose_request_was_on_its_way_at_a_crash_is_removed(allowed: Si
 def test_a_backup_that_was_never_requested_is_awaited_as_long_as_a_task(allowed: Site) -> None:
     attach(allowed)
     assert allowed.node.vm is not None
-    api, clock = allowed.connect(), Waits()
-    expect_archive(allowed.store.journal, api, allowed.node.vm, "pve1", "local")
-    lines = undo_vms(allowed.store.journal, api, clock, node="pve1")
+    clock = Waits()
+    expect_archive(allowed.node.vm, "local")
+    lines = allowed.undo(clock)
     assert lines[0] == "removed 0 backups of VM 9000 on local"
     assert SEARCH_SECONDS <= clock.waited < SEARCH_SECONDS + 60
     assert kinds(allowed) == []
@@ -983,21 +980,16 @@ def test_storages_of_one_zfs_pool_have_its_space_once_for_all_of_them(
     case = Case(scenario=one, workload=workload("backup-fleecing"))
     allowed.node = allowed.driver("pve1")
     allowed.node.targets = OperationTargets(**TARGETS)
-    allowed.node.context = replace(allowed.node.context, storages=storages_of(cluster, "pve1"))
+    allowed.node.context = replace(allowed.node.context, storages=cluster.storages_on("pve1"))
     attach(allowed, one)
-    node, token, place = allowed.node, allowed.connect(), place_of(cluster, "pve1")
-    known = storages_of(cluster, "pve1")
 
     def answers() -> list[bool]:
         """Return whether plan, check and run let it pass."""
-        needs = needs_of(cluster, [case])
-        said = inspect(
-            token, place=place, storages=known, iso_storage="local", major=9, needs=needs
-        )
-        checked = {name: good for name, good, _ in said}
-        planned = unfit([case], spaces_on(token, place, known), cluster.kinds())
+        checks = NodeChecks(allowed.connect(), cluster, "pve1", [case])
+        checked = {name: good for name, good, _ in checks.all()}
+        planned = unfit([case], checks.spaces, cluster.kinds())
         try:
-            node.operate("backup-fleecing", 0).prepare()
+            allowed.node.operate("backup-fleecing", 0).prepare()
         except NoSpace:
             return [not planned, checked["storage local"], False]
         return [not planned, checked["storage local"], True]

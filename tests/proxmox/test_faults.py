@@ -124,7 +124,7 @@ def test_an_expired_token_holds_the_cases_with_its_reason(site: Site) -> None:
     guard = NodeGuard(
         site.connect(),
         "pve1",
-        storages={"local": ClusterStorage("local", "dir")},
+        storages={"local": ClusterStorage(id="local", type="dir")},
         claims=Claims(site.connect(), "pve1", lambda: site.node.vm, site.clock),
     )
     fio = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)

@@ -148,7 +148,7 @@ def test_a_vm_that_the_token_may_no_longer_see_is_not_taken_for_one_that_is_gone
     vm = site.node.vm
     assert vm is not None
     with pytest.raises(AccessDenied, match=lacks):
-        vm.destroy(site.store.journal)
+        vm.destroy()
     (line,) = site.undo()
     assert line.startswith(f"could not remove VM 9000 yet: {lacks}")
     assert len(site.store.journal.pending()) == 1

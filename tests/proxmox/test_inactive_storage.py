@@ -12,10 +12,10 @@ import pytest
 
 from pve.server import RunningApi
 from pve.site import MACHINE, Site, scenario
-from pvebench.drivers.proxmox.setup.checks import spaces_on
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
+from pvebench.drivers.proxmox.setup.checks import NodeChecks
 from pvebench.drivers.proxmox.setup.survey import survey
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.drive import ClusterStorage, OperationTargets
+from pvebench.drivers.proxmox.vm.drive import OperationTargets
 from pvebench.errors import DriverError, VolumeError
 from pvebench.model.disk import Format
 from pvebench.model.ports import HoldKind
@@ -119,9 +119,9 @@ def test_check_names_its_state_wherever_it_is_used(
 
 def test_its_space_is_unknown_and_that_of_others_is_known(site: Site) -> None:
     site.cluster.storages["local"].enabled = False
-    known = {name: ClusterStorage(name, "dir") for name in ("local", "thin")}
-    place = VmPlace(node="pve1", pool="bench", vmids=(9000, 9009))
-    spaces = spaces_on(site.connect(), place, known)
+    entries = {name: {"type": "dir"} for name in ("local", "thin")}
+    cluster = ProxmoxSettings.model_validate({"host": "h", "pool": "bench", "storages": entries})
+    spaces = NodeChecks(site.connect(), cluster, "pve1").spaces
     assert "local" not in spaces
     assert spaces["thin"].free == 100 * GIB
 

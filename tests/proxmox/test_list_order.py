@@ -82,8 +82,8 @@ def test_setup_measures_the_storages_in_the_order_of_the_command(
     given += ["--port", str(api.port), "--fingerprint", fingerprint(api.certificate)]
     given += ["--node-exporter", "", "--no-check", "--replace"]
     for options, expected in (
-        ([], {"local": "a", "b": "", "c": "", "d": "", "e": ""}),
-        (["--storage", "d", "--storage", "b"], {"local": "d", "b": ""}),
+        ([], {"local": "a", "b": "b", "c": "c", "d": "d", "e": "e"}),
+        (["--storage", "d", "--storage", "b"], {"local": "d", "b": "b"}),
     ):
         run_cli([*given, *options])
         storages = section(load_settings(config)).storages

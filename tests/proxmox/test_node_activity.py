@@ -11,8 +11,8 @@ import pytest
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.node.node_activity import LOCKED_SECONDS
-from pvebench.drivers.proxmox.setup.checks import Needs, inspect
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
+from pvebench.drivers.proxmox.setup.checks import NodeChecks
 from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
 from testing.captured_logs import captured_logs
@@ -205,14 +205,10 @@ def test_a_pool_that_cannot_be_asked_about_hides_no_other(site: Site) -> None:
 
 def scrub_guard(site: Site) -> str:
     """Return what `check` says of it."""
-    found = inspect(
-        site.connect(),
-        place=VmPlace(node="pve1", pool=POOL, vmids=(9000, 9009)),
-        storages={},
-        iso_storage="local",
-        major=site.cluster.major,
-        needs=Needs(volumes={}),
+    cluster = ProxmoxSettings.model_validate(
+        {"host": "h", "pool": POOL, "storages": {"local": {"type": "dir"}}}
     )
+    found = NodeChecks(site.connect(), cluster, "pve1").all()
     return next(text for name, _, text in found if name == "scrub guard")
 
 

@@ -37,7 +37,7 @@ def parts(probe: NodeProbe) -> dict[tuple[str, str], float]:
 
 def test_version_9_reports_the_vms_own_pressure_and_8_does_not(both: Site) -> None:
     both.node.boot(MACHINE)
-    found = parts(NodeProbe(both.node.averages, Exporter()))
+    found = parts(NodeProbe(both.node.averages, Exporter().snapshot))
     assert found["host_cpu", "total"] == 2.0
     assert found.get(("host_pressure", "vm_io_some")) == (
         0.025 if both.cluster.major == 9 else None

@@ -32,7 +32,6 @@ from pve.instance import write_settings
 from pve.site import Site
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeError
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive
@@ -62,7 +61,6 @@ from testing.stores import TemporaryStore
 MARK = "0123456789abcdef" * 2
 OTHER = "fedcba9876543210" * 2
 DIGEST = "ab" * 32
-PLACE = VmPlace(node="pve1", pool="bench", vmids=(9500, 9501))
 OPTIONS = ContainerOptions(
     archive=DIGEST,
     machine=Machine(memory_bytes=512 * MIB, cpus=2),
@@ -96,7 +94,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def make(asked: NodeSsh, store: Store, **changes: Any) -> BenchContainer:
     api: Any = SimpleNamespace(get=lambda *_, **_params: {})  # every number is free
     options = replace(OPTIONS, **changes)
-    return make_container(asked, api, PLACE, store.journal, options)
+    place = {"node": "pve1", "pool": "bench", "vmids": (9500, 9501)}
+    access: Any = SimpleNamespace(api=api, journal=store.journal, **place)
+    return make_container(asked, access, options)
 
 
 def undo(asked: NodeSsh, store: Store) -> list[str]:
@@ -185,7 +185,7 @@ def test_a_container_that_is_not_ours_is_neither_used_nor_removed(
         with pytest.raises(VolumeError, match="container 9500 not changed"):
             attempt()
     with pytest.raises(HypervisorGone, match="is stranger"):
-        stranger.inside().run(["true"])
+        stranger.run(["true"])
     assert node.configuration(9500).read_text() == CONFIGURATIONS[why]
     assert node.calls() == []
 

@@ -116,7 +116,7 @@ def test_values_on_the_node_are_read(output: str, values: dict[str, str]) -> Non
 
 
 def test_a_storage_that_the_token_does_not_see_has_unknown_options(site: Site) -> None:
-    unseen = StorageOptions(site.connect(), {"a": ClusterStorage("nosuch", "dir")})
+    unseen = StorageOptions(site.connect(), {"a": ClusterStorage(id="nosuch", type="dir")})
     assert unseen.refresh() == {"storage a options": UNKNOWN}
 
 
@@ -183,7 +183,7 @@ def use(options: StorageOptions, node: SilentNode) -> StorageOptions:
 
 
 def test_a_lost_answer_of_the_node_changes_no_value(site: Site) -> None:
-    storages = {"a": ClusterStorage("local", "dir")}
+    storages = {"a": ClusterStorage(id="local", type="dir")}
     options = use(StorageOptions(site.connect(), storages), SilentNode("sync\tdisabled\n"))
     known = options.refresh()
     assert known["storage a sync"] == "disabled"

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from proxmox.test_vm_create import PLACE, DyingApi, Killed, Waits
+from proxmox.test_vm_create import DyingApi, Killed, Waits
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
-from pvebench.drivers.proxmox.setup.checks import Needs, inspect
+from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
+from pvebench.drivers.proxmox.setup.checks import NodeChecks
 from pvebench.drivers.proxmox.vm import vm_undo
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, clone_options, make_vm
@@ -26,6 +27,8 @@ from pvebench.errors import AccessDenied, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Bus
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Plug
+from pvebench.model.workload import Case
+from testing.node_guards import FIO
 
 TEMPLATE = 700
 GUEST = replace(MACHINE, template=TEMPLATE)
@@ -81,8 +84,7 @@ def of_template(**options: Any) -> Scenario:
 def create(site: Site, api: Api) -> None:
     template = usable_template(api, "pve1", TEMPLATE)
     options = clone_options("pve1", VmOptions(iso_storage="local"), GUEST)
-    journal = site.store.journal
-    make_vm(api, site.clock, PLACE, journal, options=options, template=template)
+    make_vm(site.access(api=api), options, template=template)
 
 
 def run(site: Site, wanted: Scenario) -> Mapping[str, Any]:
@@ -334,16 +336,10 @@ def test_a_foreign_disk_in_a_clone_keeps_the_clone(site: Site) -> None:
 
 
 def findings(site: Site) -> dict[str, tuple[bool, str]]:
-    needs = Needs(volumes={"local": 64 << 20}, templates=[TEMPLATE])
-    context = site.node.context
-    found = inspect(
-        site.connect(),
-        place=PLACE,
-        storages=context.storages,
-        iso_storage="local",
-        major=9,
-        needs=needs,
-    )
+    entries = {name: {"type": one.type} for name, one in site.cluster.storages.items()}
+    cluster = ProxmoxSettings.model_validate({"host": "h", "pool": POOL, "storages": entries})
+    case = Case(scenario=of_template(), workload=FIO)
+    found = NodeChecks(site.connect(), cluster, "pve1", [case]).all()
     return {name: (good, text) for name, good, text in found}
 
 

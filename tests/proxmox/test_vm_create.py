@@ -16,11 +16,10 @@ from pve.site import POOL, QuickClock, Site
 from pve.vms import Vm
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.vm import vm_undo
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import description
 from pvebench.drivers.proxmox.vm.vm_create import make_vm, upload_iso
 
-PLACE = VmPlace(node="pve1", pool=POOL, vmids=(9000, 9009))
 OPTIONS = {"name": "pvebench-pve1", "ostype": "l26", "memory": 64}
 
 
@@ -67,8 +66,7 @@ class Waits(QuickClock):
 
 
 def create(site: Site, api: Api) -> None:
-    iso = upload_iso(site.connect(), "pve1", "local", site.image, site.clock)
-    make_vm(api, site.clock, PLACE, site.store.journal, options=OPTIONS, iso=iso)
+    make_vm(site.access(api=api), OPTIONS, upload_iso(site.access(), "local", site.image))
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -16,7 +16,7 @@ import pytest
 from pve.server import RunningApi
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.vm import backup_archives, vm_undo
+from pvebench.drivers.proxmox.vm import vm_copies, vm_undo
 from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
@@ -29,7 +29,7 @@ __all__ = ["api", "config", "granted"]
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup_archives, "SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr(vm_copies, "SEARCH_SECONDS", 1.0)
     monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
     monkeypatch.setattr(vm_undo, "_LOCK_SECONDS", 1.0)
 
@@ -103,7 +103,7 @@ def test_a_task_that_its_node_has_lost_is_a_killed_one(allowed: Site) -> None:
 def test_of_a_killed_backup_to_a_backup_server_only_the_lock_is_named() -> None:
     line = "INFO: creating Proxmox Backup Server archive 'vm/9000/2026-11-28T10:00:00Z'"
     details = {"node": "pve1", "vmid": "9000", "storage": "pbs"}
-    assert backup_archives._left_by(backup_archives._NAMED.search(line), details) == (
+    assert vm_copies._left_by(vm_copies._NAMED.search(line), details) == (
         "a backup of VM 9000 to storage pbs on pve1 was killed; if the VM is still locked, run "
         "`qm unlock 9000`"
     )

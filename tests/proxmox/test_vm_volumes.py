@@ -57,7 +57,7 @@ def kinds(site: Site) -> list[str]:
 
 def crash(site: Site) -> list[str]:
     """Forget the driver, as kill -9 does, and tidy up as the next start does."""
-    return undo_vms(site.store.journal, site.connect(), site.clock, node="pve1", keep=True)
+    return undo_vms(site.access(), keep=True)
 
 
 def test_a_filled_volume_stays_and_is_known_as_filled_at_the_next_start(both: Site) -> None:

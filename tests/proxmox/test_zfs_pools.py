@@ -136,9 +136,9 @@ def test_a_storage_of_another_type_is_on_no_pool_that_could_be_named(site: Site)
     with_pool(site, "tank")
     before = len(site.api.calls)
     names = PoolNames(site.connect())
-    assert names.below(ClusterStorage("local", "dir")) == ""
+    assert names.below(ClusterStorage(id="local", type="dir")) == ""
     assert site.api.calls[before:] == []
-    assert [names.below(ClusterStorage(one, "zfspool")) for one in ("vmdata", "other")] == [
+    assert [names.below(ClusterStorage(id=one, type="zfspool")) for one in ("vmdata", "other")] == [
         "tank",
         "",
     ]
@@ -164,7 +164,7 @@ class Stand:
 def test_by_ssh_a_disk_reports_what_its_pool_does(site: Site) -> None:
     with_pool(site, "tank")
     node = site.driver("pve1")
-    node._storages["vmdata"] = ClusterStorage("vmdata", "zfspool")
+    node._storages["vmdata"] = ClusterStorage(id="vmdata", type="zfspool")
     node.use_ssh(cast(NodeSsh, Stand()))
     for storage, told in (("vmdata", {"zfs_fragmentation": 0.48, "zfs_scan": 1.0}), ("local", {})):
         wanted = scenario(storage=storage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.api.connection import Api, Server, Token
 from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions
 from pvebench.drivers.proxmox.vm.vm_undo import undo_vms
@@ -113,21 +113,25 @@ class Site:
     def connect(self, token: Token | None = None) -> Api:
         return Api(self.server, token or self.token, self.clock)
 
-    def driver(self, node: str, **options: Any) -> ProxmoxHypervisor:
-        return ProxmoxHypervisor(
-            NodeContext(
-                api=self.connect(),
-                place=VmPlace(node=node, pool=POOL, vmids=(9000, 9009)),
-                image=self.image,
-                journal=self.store.journal,
-                clock=self.clock,
-                storages={
-                    name: ClusterStorage(name, one.type)
-                    for name, one in self.cluster.storages.items()
-                },
-            ),
-            VmOptions(iso_storage="local", **options),
+    def access(self, node: str = "pve1", **changes: Any) -> NodeContext:
+        """Return pvebench's access to a node."""
+        storages = self.cluster.storages.items()
+        access = NodeContext(
+            api=self.connect(),
+            clock=self.clock,
+            journal=self.store.journal,
+            node=node,
+            pool=POOL,
+            vmids=(9000, 9009),
+            image=self.image,
+            storages={
+                name: ClusterStorage(id=name, type=storage.type) for name, storage in storages
+            },
         )
+        return replace(access, **changes)
+
+    def driver(self, node: str, **options: Any) -> ProxmoxHypervisor:
+        return ProxmoxHypervisor(self.access(node), VmOptions(iso_storage="local", **options))
 
     def plug(self, asked: Scenario) -> Volume:
         """Boot the benchmark VM with the disk of a scenario; return its volume."""
@@ -138,7 +142,7 @@ class Site:
 
     def undo(self, clock: Clock | None = None, node: str = "pve1") -> list[str]:
         """Do as the next start of pvebench does with what the journal has."""
-        return undo_vms(self.store.journal, self.connect(), clock or QuickClock(), node=node)
+        return undo_vms(self.access(node, clock=clock or QuickClock()))
 
     @property
     def machine(self) -> CheapMachine:

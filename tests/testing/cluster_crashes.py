@@ -22,7 +22,7 @@ from pve.site import POOL, scenario, small_image
 from pve.vms import Vm
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.drivers.proxmox import cluster, hypervisor
+from pvebench.drivers.proxmox import cluster, cluster_access, hypervisor
 from pvebench.drivers.proxmox.api.connection import Token
 from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, section
@@ -125,7 +125,8 @@ class ClusterLives:
             for module in (cluster, hypervisor):
                 patched = mock.patch.object(module, "SystemClock", return_value=self.clock)
                 stack.enter_context(patched)
-            stack.enter_context(mock.patch.object(cluster, "connect", return_value=api))
+            for module in (cluster, cluster_access):
+                stack.enter_context(mock.patch.object(module, "connect", return_value=api))
             stack.enter_context(mock.patch.object(vm_volumes, "_TIDY_SECONDS", TIDY_SECONDS))
             yield
 

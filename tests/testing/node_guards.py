@@ -23,7 +23,9 @@ def guard(site: Site, **floors: int) -> NodeGuard:
         claims=Claims(site.connect(), "pve1", lambda: site.node.vm, site.clock),
         now=site.clock.monotonic,
         storages={
-            name: ClusterStorage(name, one.type, floors.get(name, 0), shared=one.shared)
+            name: ClusterStorage(
+                id=name, type=one.type, min_free=floors.get(name, 0), shared=one.shared
+            )
             for name, one in site.cluster.storages.items()
         },
     )

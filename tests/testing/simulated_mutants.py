@@ -148,7 +148,7 @@ def clusters_further_vm_without_journal() -> AbstractContextManager[Any]:
 
     def make(node: ProxmoxHypervisor, number: int) -> ProxmoxHypervisor:
         made = real(node, number)
-        made._held._journal = NullJournal()
+        made._held._context = replace(made._held._context, journal=NullJournal())
         return made
 
     return mock.patch.object(ProxmoxHypervisor, "further_vm", make)
@@ -180,10 +180,10 @@ def container_without_journal() -> AbstractContextManager[Any]:
     """A container of a node is made before anything is noted of it."""
     real = proxmox_backend.make_container
 
-    def make(node: Any, api: Any, place: Any, journal: Journal, options: Any) -> Any:
-        made = real(node, api, place, NullJournal(), options)
-        details = {"node": place.node, "vmid": str(made.vmid), "mark": made.mark}
-        made.entry = journal.open(proxmox_container.KIND, details)
+    def make(node: Any, access: Any, options: Any) -> Any:
+        made = real(node, replace(access, journal=NullJournal()), options)
+        details = {"node": access.node, "vmid": str(made.vmid), "mark": made.mark}
+        made.entry = access.journal.open(proxmox_container.KIND, details)
         return made
 
     return mock.patch.object(proxmox_backend, "make_container", make)

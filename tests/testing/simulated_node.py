@@ -19,7 +19,6 @@ from typing import Any, Final
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.drivers.ssh.connection import SshConnection
@@ -486,7 +485,9 @@ def containers_of(
         NodeSsh(ssh),
         NodeContext(
             api=_Api(node, trouble),  # type: ignore[arg-type] # all that is asked of it
-            place=VmPlace(node="lab", pool="bench", vmids=VMIDS),
+            node="lab",
+            pool="bench",
+            vmids=VMIDS,
             image=None,  # type: ignore[arg-type] # its root is on the node
             journal=journal,
             clock=SystemClock(),

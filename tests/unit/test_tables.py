@@ -158,7 +158,7 @@ ELSEWHERE = {
     "scheduler/test_pacing.py": "storage_use",
     "drivers: by the storages and VMs that use them": """
         ceph_state disk_readback loop node_backends""",
-    "proxmox: by tests of a whole VM": "backup_archives cluster_access vm_snapshots",
+    "proxmox: by tests of a whole VM": "cluster_access vm_copies",
     "node_durability: by the measured durability of a node": "records",
     "references/test_columns.py": "delimited reference_series",
     "report/test_html.py": "table",

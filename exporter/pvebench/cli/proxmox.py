@@ -144,7 +144,7 @@ def required_grants(
     templates: Sequence[int] = (),
 ) -> RequiredGrants:
     """Return the objects that these settings require on a server of that major version."""
-    names = {entry.id or name for name, entry in configured.storages.items()}
+    names = {entry.id for entry in configured.storages.values()}
     if configured.operations is not None:
         names |= configured.operations.storages
     return RequiredGrants(

@@ -189,7 +189,7 @@ class VmLifecycle(ABC, Generic[G, D]):
 
     def _set_up(self, machine: Machine, cold: Plug | None = None) -> None:
         """Set the options of the next start; the VM is off then. Raises as `boot`."""
-        self._power_off()
+        self.power_off()
         disk = self._configure(machine, cold)
         self._state = VmState(Power.PREPARED, machine, cold, disk=disk)
 
@@ -219,9 +219,6 @@ class VmLifecycle(ABC, Generic[G, D]):
         return guest
 
     def power_off(self) -> None:
-        self._power_off()
-
-    def _power_off(self) -> None:
         self._end()
         self._forget()
 
@@ -246,7 +243,7 @@ class VmLifecycle(ABC, Generic[G, D]):
         if plugged is None:
             return
         if self._state.power is not Power.RUNNING or plugged.plug.disk.cold:
-            self._power_off()  # detaches the disk as well
+            self.power_off()  # detaches the disk as well
             return
         with self._verified(f"detach {plugged.name}"):
             self._unplug(plugged)

@@ -14,7 +14,7 @@ from typing import Final
 
 from pvebench.drivers.driver import DriverContext, guest_image
 from pvebench.drivers.proxmox.cluster import vm_of
-from pvebench.drivers.proxmox.cluster_access import by_ssh, storages_of
+from pvebench.drivers.proxmox.cluster_access import by_ssh
 from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import NO_KILL, ClusterSettings, nodes_of, section
@@ -191,7 +191,7 @@ class ClusterDurability:
 def probe(settings: ClusterSettings, place: DriverContext, storage: str) -> ClusterDurability:
     """Return the probe of a storage. Raises VolumeError; ConfigError: it may not kill a VM."""
     cluster, node = section(settings), nodes_of(settings)[0]
-    storages = storages_of(cluster, node)
+    storages = cluster.storages_on(node)
     name = storage or next(iter(storages))
     if name not in storages:
         raise VolumeError(

@@ -19,11 +19,10 @@ from typing import Final
 from pvebench.drivers.driver import Finding
 from pvebench.drivers.linux.block_devices import parse_device, whole
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.cluster_access import place_of, storages_of
 from pvebench.drivers.proxmox.node.node_backends import NodeBackend, NodeBackendKind
 from pvebench.drivers.proxmox.node.node_ssh import INSTALL, PROGRAM, NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
-from pvebench.drivers.proxmox.setup.checks import content_refused, guarded, storage_rows, why_off
+from pvebench.drivers.proxmox.setup.checks import NodeChecks, content_refused, guarded
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.errors import (
     DriverError,
@@ -207,9 +206,7 @@ class NodeContainers(NodeBackend):
             size_bytes=scenario.volume_bytes,
             root=self._root or storage,
         )
-        container = make_container(
-            self._node, self._context.api, self._context.place, self._journal, options
-        )
+        container = make_container(self._node, self._context, options)
         volume = Volume.of(scenario, container.tell().get("mp0", "").partition(",")[0])
         return _Held(container, volume, scenario.machine)
 
@@ -369,14 +366,12 @@ def _check(
 def _check_storages(api: Api, cluster: ProxmoxSettings, cases: Sequence[Case]) -> Iterator[Finding]:
     """Yield whether storages allow containers. The node's root creates them without API rights."""
     node = cases[0].scenario.node
-    storages, place = storages_of(cluster, node), place_of(cluster, node)
+    storages, checks = cluster.storages_on(node), NodeChecks(api, cluster, node)
     names = {storages[case.scenario.storage].id for case in cases} | {cluster.container_storage}
-    rows = storage_rows(api, place)
     for name in sorted(names - {""}):
-        row = rows.get(name, {})
-        off = (why_off(rows, name, place) if row else "") or content_refused(
-            row, ["rootdir"], "containers"
-        )
+        row = checks.rows.get(name, {})
+        off = checks.why_off(name) if row else ""
+        off = off or content_refused(row, ["rootdir"], "containers")
         allows = "allows containers" if row else "not visible to the token; the node's root decides"
         yield f"containers on {name}", not off, off or allows
 

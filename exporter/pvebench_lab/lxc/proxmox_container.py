@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import ClassVar, Final
 
-from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.node.node_backends import LEFT_HERE, OrphanGuest
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import NodeAccess
 from pvebench.drivers.proxmox.vm.vm_create import free_ids, no_free_id
 from pvebench.drivers.proxmox.vm.vm_undo import undo_guests
 from pvebench.drivers.storages.contract import MARK
@@ -75,21 +74,20 @@ class ContainerOptions:
     root: str
 
 
-def make_container(
-    node: NodeSsh, api: Api, place: VmPlace, journal: Journal, options: ContainerOptions
-) -> BenchContainer:
+def make_container(node: NodeSsh, access: NodeAccess, options: ContainerOptions) -> BenchContainer:
     """Create a container with a free ID of the range.
 
     Raises:
         NotOwned: every ID of the range is taken.
         VolumeError: pct rejects it. Others as `NodeSsh.do`.
     """
-    for vmid in free_ids(api, place):
+    journal = access.journal
+    for vmid in free_ids(access.api, access.vmids):
         container = BenchContainer(node, vmid, secrets.token_hex(16))
-        details = {"node": place.node, "vmid": str(vmid), "mark": container.mark}
+        details = {"node": access.node, "vmid": str(vmid), "mark": container.mark}
         container.entry = journal.open(KIND, details)
         try:
-            container.make(place.pool, options)
+            container.make(access.pool, options)
         except VolumeError as error:
             taken = _EXISTS in error.happened
             _give_up(container, journal, taken=taken)
@@ -97,7 +95,7 @@ def make_container(
                 raise
             continue  # the ID was taken in between
         return container
-    raise no_free_id(place)
+    raise no_free_id(access)
 
 
 def _give_up(container: BenchContainer, journal: Journal, *, taken: bool) -> None:
@@ -204,21 +202,12 @@ class BenchContainer:
         """Drop the node's page cache of its files; return the remaining bytes, from `node.sh`."""
         return self._node.ask("forget", *self._words, seconds=_POWER_SECONDS)
 
-    def inside(self) -> Inside:
-        """Return the shell in the container."""
-        return Inside(self._node, self)
-
-
-class Inside:
-    """`host.ssh.Shell` in a running container."""
-
-    def __init__(self, node: NodeSsh, container: BenchContainer) -> None:
-        self._node = node
-        self._container = container
+    # --- `drivers.ssh.connection.Shell` in the running container
 
     @property
     def where(self) -> str:
-        return f"container {self._container.vmid} of {self._node.where}"
+        """Name of the container in messages."""
+        return f"container {self.vmid} of {self._node.where}"
 
     def ask(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         return self._run(argv, stdin, timeout, again=True)
@@ -233,8 +222,7 @@ class Inside:
         command = shlex.join(argv).encode()
         done = self._node.run(
             "run",
-            str(self._container.vmid),
-            self._container.mark,
+            *self._words,
             str(int(timeout) + 1),
             str(len(command)),
             content=command + stdin,
@@ -249,7 +237,7 @@ class Inside:
 
     def _check(self, done: Completed) -> None:
         """Raise HypervisorGone if the program ended with its container."""
-        if "pid" not in self._container.tell():
+        if "pid" not in self.tell():
             raise HypervisorGone(
                 f"{self.where} stopped",
                 cause="it was killed or stopped, possibly out of memory",
@@ -269,9 +257,7 @@ class ContainerTools(RemoteTools):
     """
 
     def __init__(self, container: BenchContainer, filesystem: str) -> None:
-        self._inside = container.inside()
-        rows = RemoteCommands(self._inside)
-        super().__init__(rows, f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # a directory of this instance only
+        super().__init__(RemoteCommands(container), f"/tmp/{MARK}{secrets.token_hex(8)}", None)  # noqa: S108 # a directory of this instance only
         self._filesystem = filesystem
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
@@ -294,9 +280,9 @@ class ContainerTools(RemoteTools):
 
     def write_file(self, path: str, content: bytes) -> None:
         # Jobs use the guest's paths, which on a host would need an ownership marker.
-        done = self._inside.ask(["sh", "-c", 'cat >"$1"', "sh", path], stdin=content)
+        done = self._commands.shell.ask(["sh", "-c", 'cat >"$1"', "sh", path], stdin=content)
         if done.exit_code:
-            raise ToolFailed(f"writing {path} in {self._inside.where} failed")
+            raise ToolFailed(f"writing {path} in {self._commands.where} failed")
 
     def forget(self) -> None:
         """Drop the state of programs that ended with the container."""

@@ -265,7 +265,7 @@ class SimulatedHypervisor(VmLifecycle[SimulatedGuest, PluggedDisk]):
         return self.environment()
 
     def shutdown(self) -> None:
-        self._power_off()
+        self.power_off()
         self.volumes.clear()
 
     def _end(self) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -111,8 +112,8 @@ def test_no_damaged_entry_ends_the_cleanup_of_this_machine(
 def test_no_damaged_entry_ends_the_cleanup_of_a_cluster(store: Store, kind: str) -> None:
     for details in DAMAGED:
         add(store, kind, details)
-    api: Any = None  # no entry is complete enough for a request
-    lines = undo_vms(store.journal, api, api, node="pve1")
+    access: Any = SimpleNamespace(journal=store.journal, node="pve1")  # for no request
+    lines = undo_vms(access)
     lines += undo_containers(None, "pve1", store.journal)
     assert all("damaged" in line for line in lines)
     assert len(lines) >= len(KEYS) * (kind == PROXMOX_VM)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
 
@@ -25,13 +24,7 @@ from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api
 from pvebench.drivers.proxmox.api.faults import INIT, readable
 from pvebench.drivers.proxmox.api.privileges import missing_audit_rights
 from pvebench.drivers.proxmox.api.tasks import share_of_log
-from pvebench.drivers.proxmox.cluster_access import (
-    by_ssh,
-    connect,
-    place_of,
-    ssh_access,
-    storages_of,
-)
+from pvebench.drivers.proxmox.cluster_access import access_to, by_ssh, connect, ssh_access
 from pvebench.drivers.proxmox.hypervisor import BOOT_SECONDS, ProxmoxHypervisor
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_activity import NodeGuard, OperationGuard
@@ -48,7 +41,7 @@ from pvebench.drivers.proxmox.proxmox_settings import (
     nodes_of,
     section,
 )
-from pvebench.drivers.proxmox.setup.checks import inspect, needs_of, spaces_on
+from pvebench.drivers.proxmox.setup.checks import NodeChecks
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, read_config
 from pvebench.drivers.proxmox.vm.description import mark_of
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, find_iso
@@ -98,7 +91,9 @@ class ClusterEngine(Engine):
                 with ssh_access(section(settings), node) as on_node:
                     lines += backend.undo(on_node, node, journal)
         for node in _nodes_in(journal, KIND, settings):
-            lines += _undo_vms(journal, section(settings), node)
+            cluster = section(settings)
+            access = access_to(cluster, node, SystemClock(), journal)
+            lines += undo_vms(access, keep=cluster.keep_volumes)
         return lines
 
     def kept(self, journal: Journal) -> list[str]:
@@ -124,7 +119,7 @@ class ClusterEngine(Engine):
         return {
             (node, name): partial(_identity, cluster, node, storage.id, clock)
             for node in nodes_of(settings)
-            for name, storage in storages_of(cluster, node).items()
+            for name, storage in cluster.storages_on(node).items()
         }
 
     def clocks(self, settings: ClusterSettings) -> Iterator[tuple[str, float | None]]:
@@ -140,7 +135,7 @@ class ClusterEngine(Engine):
         cluster, node, clock = section(settings), nodes_of(settings)[0], SystemClock()
         names: dict[str, list[str]] = {}
         for name, entry in cluster.storages.items():
-            names.setdefault(entry.id or name, []).append(name)
+            names.setdefault(entry.id, []).append(name)
         return read_cluster(connect(cluster, node, clock), clock, names)
 
     def orphan_finder(self, settings: ClusterSettings) -> ClusterOrphans:
@@ -234,11 +229,13 @@ def vm_of(
     """Return the benchmark VM of a node; nothing is created yet."""
     context = NodeContext(
         api=connect(cluster, node, place.clock, traffic),
-        place=place_of(cluster, node),
-        image=image,
-        journal=place.journal,
         clock=place.clock,
-        storages=storages_of(cluster, node),
+        journal=place.journal,
+        node=node,
+        pool=cluster.pool,
+        vmids=cluster.vmids,
+        image=image,
+        storages=cluster.storages_on(node),
     )
     options = VmOptions(
         iso_storage=cluster.iso_storage,
@@ -259,17 +256,15 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
     kinds = [(kind, ssh) for ssh in nodes for kind in NODE_BACKENDS.values()]
     backends = {kind.bus: kind.make(ssh, vm.context, cluster) for kind, ssh in kinds}
     router = BackendRouter(vm, backends, volumes=backends)
-    counters: HostProbe | None
+    url = cluster.node_exporter.replace("{node}", node)
+    counters = NodeExporterProbe(url).snapshot if url else None
     if on_node is not None:
         vm.use_ssh(on_node)
-        counters = _SshCounters(on_node, vm, router)
-    else:
-        url = cluster.node_exporter.replace("{node}", node)
-        counters = NodeExporterProbe(url) if url else None
+        counters = partial(_counters, on_node, vm, router)
     probe = NodeProbe(vm.averages, counters)
     api = connect(cluster, node, place.clock, traffic)
     claims = Claims(api, node, lambda: vm.vm, place.clock, vm.further_vmids)
-    guard = NodeGuard(api, node, storages=storages_of(cluster, node), claims=claims)
+    guard = NodeGuard(api, node, storages=cluster.storages_on(node), claims=claims)
     guard.needs = partial(_needs_of, vm, backends)
     drives = cache(partial(drives_of, api, node))  # the node queries each drive
     return Site(
@@ -282,7 +277,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
             take_snapshots=vm.take_snapshots, operate=vm.operate, further_vm=vm.further_vm
         ),
         storages=StorageFunctions(
-            identify=lambda name: identity_of(api, storages_of(cluster, node)[name].id, drives()),
+            identify=lambda name: identity_of(api, cluster.storages_on(node)[name].id, drives()),
             networks={
                 # pvebench does not run on the node, so it cannot measure round trips.
                 name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
@@ -296,8 +291,7 @@ def _site(cluster: ProxmoxSettings, node: str, image: GuestImage, place: DriverC
         guards=(
             guard,
             *(kind.guard(ssh) for kind, ssh in kinds),
-            *_operation_guards(cluster, node, api),
-            *_load_guards(cluster, probe, place.clock),
+            *_limits(cluster, node, api, probe, place.clock),
         ),
         fill_notes=vm if cluster.keep_volumes else None,
         traffic=traffic,
@@ -310,18 +304,13 @@ def _needs_of(vm: ProxmoxHypervisor, backends: Mapping[Bus, NodeBackend], case: 
     return backend.needs_bytes(case.scenario) if backend else vm.needs_of(case)
 
 
-@dataclass(frozen=True, slots=True)
-class _SshCounters:
-    """`model.ports.HostProbe` of a node, and of the VM or the backend in use, over SSH."""
-
-    node: NodeSsh
-    vm: ProxmoxHypervisor
-    router: BackendRouter[NodeBackend]
-
-    def snapshot(self) -> HostSnapshot:
-        if (backend := self.router.replacement) is not None:
-            return self.node.snapshot(0, backend.devices, backend.vmid)
-        return self.node.snapshot(self.vm.vmid, self.vm.devices)
+def _counters(
+    node: NodeSsh, vm: ProxmoxHypervisor, router: BackendRouter[NodeBackend]
+) -> HostSnapshot:
+    """Return the counters of a node, and of the VM or the backend in use, over SSH."""
+    if (backend := router.replacement) is not None:
+        return node.snapshot(0, backend.devices, backend.vmid)
+    return node.snapshot(vm.vmid, vm.devices)
 
 
 def _nodes_in(journal: Journal, kind: str, settings: ClusterSettings) -> list[str]:
@@ -330,21 +319,15 @@ def _nodes_in(journal: Journal, kind: str, settings: ClusterSettings) -> list[st
     return sorted({details.get("node") or nodes_of(settings)[0] for _, details in entries})
 
 
-def _undo_vms(journal: Journal, cluster: ProxmoxSettings, node: str) -> list[str]:
-    clock = SystemClock()
-    api = connect(cluster, node, clock)
-    return undo_vms(journal, api, clock, node=node, keep=cluster.keep_volumes)
-
-
-def _load_guards(cluster: ProxmoxSettings, probe: HostProbe, clock: Clock) -> list[Guard]:
-    limits = cluster.limits
-    return [] if limits == LimitSettings() else [LoadGuard(probe, clock, limits)]
-
-
-def _operation_guards(cluster: ProxmoxSettings, node: str, api: Api) -> list[Guard]:
-    if cluster.operations is None:
-        return []
-    return [OperationGuard(api, node, str(api.login), per_day=cluster.operations.per_day)]
+def _limits(
+    cluster: ProxmoxSettings, node: str, api: Api, probe: HostProbe, clock: Clock
+) -> Iterator[Guard]:
+    """Yield the guards of the limits that are set."""
+    if cluster.operations is not None:
+        per_day = cluster.operations.per_day
+        yield OperationGuard(api, node, str(api.login), per_day=per_day)
+    if cluster.limits != LimitSettings():
+        yield LoadGuard(probe, clock, cluster.limits)
 
 
 def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> Iterator[Finding]:
@@ -355,16 +338,7 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
         yield "token", False, str(error)
         return
     yield "token", True, _token_source(cluster)
-    findings = list(
-        inspect(
-            api,
-            place=place_of(cluster, node),
-            storages=storages_of(cluster, node),
-            iso_storage=cluster.iso_storage,
-            major=cluster.version,
-            needs=needs_of(cluster, cases),
-        )
-    )
+    findings = list(NodeChecks(api, cluster, node, cases).all())
     yield from findings
     if len(findings) > 1:  # else the server did not even report its version
         yield _image(settings, node, api, cluster.iso_storage)
@@ -386,7 +360,7 @@ def spaces(settings: ClusterSettings) -> dict[tuple[str, str], Space]:
     for node in nodes_of(settings):
         api = connect(cluster, node, SystemClock())
         try:
-            known = spaces_on(api, place_of(cluster, node), storages_of(cluster, node))
+            known = NodeChecks(api, cluster, node).spaces
         except DriverError as error:
             if node == nodes_of(settings)[-1] and not spaces:
                 raise

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pvebench.drivers.proxmox.api.connection import Api, Server, read_token
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
-from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.bench_vm import NodeAccess
 from pvebench.drivers.ssh.connection import SshConnection
-from pvebench.model.ports import Clock, Traffic
+from pvebench.model.ports import Clock, Journal, Traffic
 
 
 def server_of(cluster: ProxmoxSettings, node: str) -> Server:
@@ -31,20 +30,16 @@ def connect(
     return Api(server_of(cluster, node), read_token(cluster.token_file), clock, traffic)
 
 
-def storages_of(cluster: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:
-    """Return name in packs -> cluster storage, for the storages of `node`."""
-    return {
-        name: ClusterStorage(
-            entry.id or name, entry.type, min_free=entry.min_free or 0, shared=entry.is_shared
-        )
-        for name, entry in cluster.storages.items()
-        if entry.is_on(node)
-    }
-
-
-def place_of(cluster: ProxmoxSettings, node: str) -> VmPlace:
-    """Return node, pool and VM IDs for VMs and containers."""
-    return VmPlace(node=node, pool=cluster.pool, vmids=cluster.vmids)
+def access_to(cluster: ProxmoxSettings, node: str, clock: Clock, journal: Journal) -> NodeAccess:
+    """Return the access to a node; nothing is sent yet."""
+    return NodeAccess(
+        api=connect(cluster, node, clock),
+        clock=clock,
+        journal=journal,
+        node=node,
+        pool=cluster.pool,
+        vmids=cluster.vmids,
+    )
 
 
 def by_ssh(cluster: ProxmoxSettings, node: str) -> NodeSsh | None:

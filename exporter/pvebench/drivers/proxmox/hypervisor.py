@@ -36,8 +36,8 @@ from pvebench.drivers.proxmox.vm.drive import (
     test_slots,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
+from pvebench.drivers.proxmox.vm.vm_copies import chain_kind
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, cpu_options
-from pvebench.drivers.proxmox.vm.vm_snapshots import chain_kind
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
 from pvebench.drivers.vm_lifecycle import VmLifecycle
 from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
@@ -118,9 +118,9 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
 
     def _ensure(self, machine: Machine, cold: Plug | None = None) -> None:
         del cold
-        refuse_without_rights(self._api, self.context.place.pool)
+        refuse_without_rights(self._api, self.context.pool)
         if self._held.vm is not None and self._held.template != machine.template:
-            self._power_off()
+            self.power_off()
             self._held.give_up(self._clock)
         if not self._held.vm_exists():
             self._forget()
@@ -200,9 +200,9 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
             if full is None:
                 return self._held.the_vm.stopped_by()
             if (plugged := self._state.disk) is not None:
-                self._power_off()
+                self.power_off()
                 hotplug.clear(self._held.the_vm)
-                self._held.the_volumes.discard(plugged.plug.volume)
+                self._held.discard(plugged.plug.volume)
         except DriverError as error:
             log.warning("finding out why the guest is silent failed", reason=error.reason)
         return full
@@ -242,7 +242,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         need = volume_space(scenario, thick=thick)
         if self._held.vm is None:
             return 0 if self._options.keep else need
-        volume = self._held.the_volumes.find(scenario)
+        volume = self._held.find(scenario)
         if volume is not None and volume.size_bytes >= scenario.volume_bytes:
             return 0
         return need - (volume.size_bytes if volume else 0)
@@ -251,7 +251,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         self._ensure(scenario.machine)
         if scenario.disk.bus is Bus.SCSI:
             self._next_scsihw = scenario.disk.scsihw
-        volumes = self._held.the_volumes
+        volumes = self._held
         volume = volumes.find(scenario)
         if volume is not None and volumes.fits(volume, scenario):
             return volume, False
@@ -267,7 +267,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         hotplug.clear(vm)
         text = drive_text(disk, volume.volid, serial_of(0), self._storages[volume.storage].type)
         hotplug.plug(vm, slot_name(Bus.SCSI, 0), text)
-        self._held.the_volumes.snapshots.extend(volume.volid, disk.chain)
+        self._held.snapshots.extend(volume.volid, disk.chain)
         hotplug.clear(vm)
 
     def _plug(self, plug: Plug) -> Plugged:
@@ -281,7 +281,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
 
     def _read_back(self, disk: Plugged, guest: Guest) -> Attachment:
         plug = disk.plug
-        form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
+        form = self._held.resolve(plug.volume) or plug.volume.format
         storage = {"type": self._storages[plug.volume.storage].type}
         attachment = look(self._held.the_vm, guest, disk, volume_format=form, storage=storage)
         return self._with_state(self._with_chain(attachment, plug, form), disk)
@@ -290,7 +290,7 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
         """Read back the snapshots of the volume, if it should have any."""
         if not plug.disk.chain:
             return attachment
-        depth = self._held.the_volumes.snapshots.depth(plug.volume.volid)
+        depth = self._held.snapshots.depth(plug.volume.volid)
         kind = chain_kind(self._api, self._storages[plug.volume.storage], volume_format)
         chain = {"chain": str(depth), "chain_kind": str(kind)}
         return replace(attachment, effective={**attachment.effective, **chain})
@@ -319,11 +319,10 @@ class ProxmoxHypervisor(VmLifecycle[AgentClient, Plugged]):
 
     def content(self, volume: Volume) -> str:
         """Return the content of a filled volume; containers do not outlive a start."""
-        return self._held.the_volumes.content(volume) if self._held.has(volume) else ""
+        return self._held.content(volume)
 
     def note(self, volume: Volume, content: str) -> None:
-        if self._held.has(volume):
-            self._held.the_volumes.note(volume, content)
+        self._held.note(volume, content)
 
     @property
     def devices(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Orphan
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.cluster_access import connect, ssh_access
+from pvebench.drivers.proxmox.cluster_access import access_to, connect, ssh_access
 from pvebench.drivers.proxmox.node.node_backends import (
     LEFT_HERE,
     NODE_BACKENDS,
@@ -24,17 +24,17 @@ from pvebench.drivers.proxmox.node.node_backends import (
 )
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, nodes_of, section
-from pvebench.drivers.proxmox.vm.backup_archives import remove_unrecorded
 from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     BenchVm,
-    VmPlace,
+    NodeAccess,
     listed_volumes,
     node_time,
     refuse_without_rights,
 )
 from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
+from pvebench.drivers.proxmox.vm.vm_copies import remove_unrecorded
 from pvebench.drivers.proxmox.vm.vm_undo import KEPT
 from pvebench.errors import AccessDenied, DriverError, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
@@ -106,20 +106,18 @@ def find_orphans(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Orpha
     return orphans
 
 
-def remove_orphan(api: Api, orphan: OrphanVm, *, pool: str, clock: Clock, journal: Journal) -> str:
+def remove_orphan(access: NodeAccess, orphan: OrphanVm) -> str:
     """Remove the VM with its volumes and its journal entries; return a line about it.
 
     Raises NotOwned: the VM changed since it was listed. Others as `BenchVm.destroy`.
     """
-    place = VmPlace(node=orphan.node, pool=pool, vmids=(orphan.vmid, orphan.vmid))
-    vm = BenchVm(api, clock, place, orphan.vmid, orphan.mark)
-    vm.tasks.learn()
-    backups = remove_unrecorded(api, clock, vm, orphan.node)  # not visible without the VM
+    vm = BenchVm(replace(access, node=orphan.node), orphan.vmid, orphan.mark)
+    backups = remove_unrecorded(vm)  # not visible without the VM
     removed = f" and {backups} of its backups" if backups else ""
-    stay = vm.destroy(journal)
-    for number, details in of_kinds(journal, *_WHY):
+    stay = vm.destroy()
+    for number, details in of_kinds(access.journal, *_WHY):
         if details.get("mark") == orphan.mark:
-            journal.close(number)
+            access.journal.close(number)
     return f"removed VM {orphan.vmid} on {orphan.node} with its volumes{removed}{stay}"
 
 
@@ -168,7 +166,8 @@ class ClusterOrphans:
 
         Guests of node backends are listed only on nodes of the settings with SSH access.
         """
-        api, clock = self._connect(), SystemClock()
+        clock = SystemClock()
+        api = connect(section(self._settings), nodes_of(self._settings)[0], clock)
         reasons = {
             details.get("mark", ""): _WHY[kind]
             for _, kind, details in journal.pending()
@@ -198,10 +197,6 @@ class ClusterOrphans:
             with ssh_access(section(self._settings), guest.node) as on_node:
                 if on_node is not None:
                     return kind.remove_orphan(on_node, guest, journal)
-        orphan = choose(self._vms, number)
-        return remove_orphan(
-            self._connect(), orphan, pool=self._pool, clock=SystemClock(), journal=journal
-        )
-
-    def _connect(self) -> Api:
-        return connect(section(self._settings), nodes_of(self._settings)[0], SystemClock())
+        cluster, node = section(self._settings), nodes_of(self._settings)[0]
+        access = access_to(cluster, node, SystemClock(), journal)
+        return remove_orphan(access, choose(self._vms, number))

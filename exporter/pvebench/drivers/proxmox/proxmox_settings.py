@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
@@ -13,6 +13,7 @@ from pvebench.drivers.proxmox.api.privileges import DEFAULT_POOL, MAX_POOL
 from pvebench.drivers.proxmox.vm.drive import (
     STORAGE_TYPES,
     VOLUME_CHAINS,
+    ClusterStorage,
     OperationTargets,
     storage_kind,
     vmstate_bytes,
@@ -24,11 +25,6 @@ from pvebench.model.disk import ChainKind, Format, HostCache
 from pvebench.model.rules import Operations, StorageKind
 from pvebench.model.units import GIB
 from pvebench.model.workload import MAX_VMS, NEIGHBOR, SNAPSHOT_OPERATIONS
-
-if TYPE_CHECKING:
-    TypeName = str
-else:
-    TypeName = Literal[tuple(STORAGE_TYPES)]  # derived from the table, to list types once
 
 _FINGERPRINT = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}\Z")
 
@@ -98,7 +94,7 @@ NO_KILL = (
 _NO_SSH = "containers on a node require SSH; set proxmox.ssh in the settings"
 
 
-class ClusterStorageSettings(Strict):
+class ClusterStorageSettings(ClusterStorage):
     """Storage of the cluster.
 
     Attributes:
@@ -117,12 +113,8 @@ class ClusterStorageSettings(Strict):
         snapshot_as_volume_chain: as in the storage's own configuration; its snapshots are overlays.
     """
 
-    type: TypeName
-    id: StrictStr = ""
     nodes: tuple[Slug, ...] = ()
-    shared: StrictBool | None = None
     write_budget: WriteBudget | None = None
-    min_free: Size | None = None
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
     cold: StrictBool = True
     snapshot_as_volume_chain: StrictBool = False
@@ -147,11 +139,6 @@ class ClusterStorageSettings(Strict):
             )
         return self
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several nodes write to the same disks."""
-        return STORAGE_TYPES[self.type].of_server if self.shared is None else self.shared
-
     def kind(self, major: int, *, ssh: bool = False) -> StorageKind:
         """Return its capabilities on that version, including cache handling.
 
@@ -167,9 +154,12 @@ class ClusterStorageSettings(Strict):
         droppable = not kind.host_cache.warm and not kind.network
         return replace(kind, host_cache=HostCache.DROPPED) if ssh and droppable else kind
 
-    def is_on(self, node: str) -> bool:
-        """Return whether `node` has it."""
-        return not self.nodes or node in self.nodes
+
+def _with_ids(storages: dict[str, ClusterStorageSettings]) -> dict[str, ClusterStorageSettings]:
+    """Return the storages, each with its ID in the cluster."""
+    return {
+        name: entry.model_copy(update={"id": entry.id or name}) for name, entry in storages.items()
+    }
 
 
 class LimitSettings(Strict):
@@ -206,17 +196,13 @@ class OperationSettings(OperationTargets):
         """The cluster storages that it names."""
         return {self.backup_storage, self.fleecing_storage, self.move_storage} - {""}
 
-    def kind(self, entry: ClusterStorageSettings, storage: str) -> Operations:
-        """Return the possible operations on volumes of a storage.
-
-        Args:
-            storage: its ID in the cluster.
-        """
+    def kind(self, entry: ClusterStorageSettings) -> Operations:
+        """Return the possible operations on volumes of a storage."""
         missing = {name: f"requires proxmox.operations.{key}" for name, key in _TARGETS.items()}
         has = {name for name, key in _TARGETS.items() if getattr(self, key)}
         if not self.backup_storage:
             has.discard("backup-fleecing")
-        if self.move_storage == storage:  # refused by `move_vm_disk` in PVE/API2/Qemu.pm
+        if self.move_storage == entry.id:  # refused by `move_vm_disk` in PVE/API2/Qemu.pm
             has.discard("move")
             missing["move"] = "proxmox.operations.move_storage is the storage of the volume itself"
         snapshots = "Proxmox has no snapshots of volumes on this storage"
@@ -229,7 +215,7 @@ class OperationSettings(OperationTargets):
             throttled=frozenset({"move"}),
             max_bytes=self.max_size,
             missing=missing,
-            targets=self.on(storage),
+            targets=self.on(entry.id),
             saved_memory=vmstate_bytes,
         )
 
@@ -281,7 +267,9 @@ class ProxmoxSettings(Strict):
     pool: Annotated[StrictStr, AfterValidator(_pool)] = DEFAULT_POOL
     vmids: Annotated[tuple[StrictInt, StrictInt], AfterValidator(_range)] = (9500, 9599)
     version: Literal[8, 9] = 9
-    storages: dict[Slug, ClusterStorageSettings] = Field(min_length=1)
+    storages: Annotated[dict[Slug, ClusterStorageSettings], AfterValidator(_with_ids)] = Field(
+        min_length=1
+    )
     iso_storage: StrictStr = "local"
     container_storage: StrictStr = ""
     cpu: StrictStr = "host"
@@ -320,15 +308,22 @@ class ProxmoxSettings(Strict):
         if self._lacks_chains(entry):
             chains = frozenset()
             no_chain = "snapshot_as_volume_chain needs Proxmox VE 9 and a machine type from 10.0 on"
-        names = (entry.id or name for name, settings in self.storages.items() if settings is entry)
-        operations = self.operations.kind(entry, next(names, ""))
-        known = {settings.id or name: name for name, settings in self.storages.items()}
+        operations = self.operations.kind(entry)
+        known = {settings.id: name for name, settings in self.storages.items()}
         targets = {
             during: tuple(known.get(one, one) for one in into)
             for during, into in operations.targets.items()
         }
         operations = replace(operations, targets=targets)
         return replace(kind, chains=chains, no_chain=no_chain, operations=operations)
+
+    def storages_on(self, node: str | None) -> dict[str, ClusterStorageSettings]:
+        """Return name in packs -> storage, for the storages of `node`; None: of any node."""
+        return {
+            name: entry
+            for name, entry in self.storages.items()
+            if node is None or not entry.nodes or node in entry.nodes
+        }
 
     def kinds(self) -> dict[str, StorageKind]:
         """Return name in packs -> capabilities."""
@@ -394,6 +389,5 @@ def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, M
             budget_bytes=budget_of(entry.write_budget, None),
             floor_bytes=entry.min_free,
         )
-        for name, entry in cluster.storages.items()
-        if node is None or entry.is_on(node)
+        for name, entry in cluster.storages_on(node).items()
     }

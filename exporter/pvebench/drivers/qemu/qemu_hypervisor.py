@@ -260,7 +260,7 @@ class QemuHypervisor(VmLifecycle[QemuGuest, PluggedDisk]):
 
     def _unplug(self, disk: PluggedDisk) -> None:
         if self.pid is None:
-            self._power_off()
+            self.power_off()
             return
         try:
             self._remove(disk)

@@ -136,7 +136,7 @@ QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
     lambda ssh: NodeSsh(ssh).snapshot(9500, (os.makedev(8, 1), os.makedev(8, 2)), 9501),
     lambda ssh: why_no_containers(NodeSsh(ssh)),
     lambda ssh: _look_at(_container(ssh)),
-    lambda ssh: _container(ssh).inside().run(["true"]),
+    lambda ssh: _container(ssh).run(["true"]),
     lambda ssh: [
         assert_shown(stray.text) for stray in find_containers(NodeSsh(ssh), "n", NullJournal())
     ],

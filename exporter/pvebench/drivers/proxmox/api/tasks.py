@@ -61,13 +61,19 @@ KEPT_TASKS: Final = 1200
 
 def share_of_log(api: Api, node: str, user: str, now: float) -> str:
     """Return the user's share of a node's task history in the last 24 hours."""
-    entries = tasks_of(api, node, limit=KEPT_TASKS)
-    since = now - int(DAY)
-    own = sum(f":{user}:" in entry["upid"] and entry["starttime"] >= since for entry in entries)
+    own = len(starts_in_a_day(api, node, user, now))
     return (
         f"{own} by pvebench in 24 hours, {own / KEPT_TASKS:.0%} of the about {KEPT_TASKS} "
         "tasks that a node keeps"
     )
+
+
+def starts_in_a_day(api: Api, node: str, user: str, now: float, kind: str = "") -> list[float]:
+    """Return the start times of the user's tasks in the last 24 hours, the newest first."""
+    since = now - int(DAY)
+    rows = tasks_of(api, node, kind, since=int(since), limit=KEPT_TASKS)
+    starts = [row["starttime"] for row in reversed(rows) if f":{user}:" in row["upid"]]
+    return [at for at in starts if at >= since]
 
 
 class Tasks:
@@ -78,12 +84,14 @@ class Tasks:
         self._node = node
         self._clock = clock
         self._vmid = vmid
+        self._learned = False
         self._known: set[str] = set()
         self._unidentified: Counter[str] = Counter()
         """Type -> maximum number of own tasks since `learn` whose UPID is unknown."""
 
     def learn(self) -> None:
-        """Record existing tasks, so that later searches ignore them. Call before any change."""
+        """Record existing tasks, so that later searches ignore them."""
+        self._learned = True
         self._known |= {str(entry["upid"]) for entry in self._listed("")}
         self._unidentified.clear()
 
@@ -140,7 +148,7 @@ class Tasks:
         raise specific(Rejected(what, _reason(text, log), evidence=f"{upid}\n{log}"))
 
     def _upid(self, call: Callable[[], Any], kind: str) -> str:
-        if self._unidentified.total() >= _MAX_UNIDENTIFIED:
+        if not self._learned or self._unidentified.total() >= _MAX_UNIDENTIFIED:
             self.learn()
         try:
             upid = str(call())

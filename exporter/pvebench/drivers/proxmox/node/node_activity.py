@@ -10,7 +10,7 @@ from typing import Any, Final
 from pvebench.drivers.ceph_state import Trouble, trouble
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.api.tasks import tasks_of
+from pvebench.drivers.proxmox.api.tasks import starts_in_a_day, tasks_of
 from pvebench.drivers.proxmox.node.claims import Claims
 from pvebench.drivers.proxmox.node.node_state import AGAIN_SECONDS, RUNS, PoolNames, zfs_pools
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
@@ -121,8 +121,9 @@ class NodeGuard:
                 or self._locked(rows)
                 or self._claimed(rows)
                 or self._held(case, rows)
-                or self._unwell(case)
             )
+            if hold is None and (unwell := self._ceph(case)) is not None:
+                hold = unwell.hold()
         except DriverError as error:
             return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
         if hold is None:
@@ -132,7 +133,7 @@ class NodeGuard:
     def leave(self, case: Case) -> str:
         """Return the activity that started on the node during the run."""
         try:
-            shared = self._storages[case.scenario.storage].shared
+            shared = self._storages[case.scenario.storage].is_shared
             rows = self._api.get("/cluster/resources", type="node") if shared else []
             busy = self._busy(case, rows) or self._claims.disturbed()
             unwell = None if busy else self._ceph(case)
@@ -167,7 +168,7 @@ class NodeGuard:
             status = self._api.get(path)
         except Rejected:
             return None  # the run itself reports the storage error
-        floor, needs = self._storages[name].min_free, self.needs(case)
+        floor, needs = self._storages[name].min_free or 0, self.needs(case)
         try:
             space = space_of(status, name, self._node, floor)
         except VolumeError as error:
@@ -215,10 +216,6 @@ class NodeGuard:
         busy = self._busy(case, rows)
         return Hold(kind=HoldKind.BUSY, reason=busy) if busy else None
 
-    def _unwell(self, case: Case) -> Hold | None:
-        problem = self._ceph(case)
-        return problem.hold() if problem else None
-
     def _ceph(self, case: Case) -> Trouble | None:
         """Check the node's own Ceph for its pools, if the token has the right, as for `_scrub`."""
         if not self._sees_ceph or self._storages[case.scenario.storage].type != "rbd":
@@ -234,7 +231,7 @@ class NodeGuard:
     def _busy(self, case: Case, rows: Rows) -> str:
         """Return other activity on the node, or on the case's storage from another node."""
         nodes = [self._node]
-        if self._storages[case.scenario.storage].shared:
+        if self._storages[case.scenario.storage].is_shared:
             others = {str(row["node"]) for row in _nodes(rows) if row.get("status") == "online"}
             nodes += sorted(others - {self._node})
         for node in nodes:
@@ -318,7 +315,6 @@ _KINDS: Final = dict.fromkeys(("backup", "backup-fleecing", "restore"), "vzdump"
     "move": "qmmove"
 }
 """Operation -> task type; a restore needs a backup, snapshots are short and not limited."""
-_MAX_TASKS: Final = 500
 
 
 class OperationGuard(Guard):
@@ -343,7 +339,7 @@ class OperationGuard(Guard):
         if kind is None:
             return None
         try:
-            begun = self._begun(kind)
+            begun = starts_in_a_day(self._api, self._node, self._user, self._now(), kind)
         except DriverError as error:
             return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
         if len(begun) < self._per_day:
@@ -354,10 +350,3 @@ class OperationGuard(Guard):
             f"operations.per_day allows {self._per_day}; the next one in {max(0.0, hours):.1f} h"
         )
         return Hold(kind=HoldKind.BUDGET, reason=reason, skip=True)
-
-    def _begun(self, kind: str) -> list[float]:
-        """Return the start times of pvebench's tasks in the last 24 hours, the newest first."""
-        since = self._now() - int(DAY)
-        rows = tasks_of(self._api, self._node, kind, since=int(since), limit=_MAX_TASKS)
-        own = [row["starttime"] for row in rows if f":{self._user}:" in row["upid"]]
-        return [at for at in reversed(own) if at >= since]

@@ -53,21 +53,22 @@ class NodeProbe:
     Args:
         averages: returns the VM's pressure and, if `cpu`, the node's busy cores, by name; unknown
             ones are absent. Never raises.
-        exporter: None without node_exporter; values are coarse then.
+        counters: returns those of the node; None without node_exporter: values are coarse then.
     """
 
     def __init__(
-        self, averages: Callable[..., Mapping[str, float]], exporter: HostProbe | None
+        self,
+        averages: Callable[..., Mapping[str, float]],
+        counters: Callable[[], HostSnapshot] | None,
     ) -> None:
-        self._averages = averages
-        self._exporter = exporter
+        self._averages, self._counters = averages, counters
 
     def snapshot(self) -> HostSnapshot:
         """Return the current counters, and the API's averages of the last seconds."""
-        averages = self._averages(cpu=self._exporter is None)
-        if self._exporter is None:
+        averages = self._averages(cpu=self._counters is None)
+        if self._counters is None:
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={}, averages=averages)
-        return replace(self._exporter.snapshot(), averages=averages)
+        return replace(self._counters(), averages=averages)
 
 
 def vm_pressure(status: Mapping[str, Any]) -> dict[str, float]:

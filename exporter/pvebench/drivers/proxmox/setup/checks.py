@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from pvebench.drivers.proxmox.node.node_activity import HASTATE_SINCE, UNKNOWN_N
 from pvebench.drivers.proxmox.node.node_state import available_memory, zfs_pools
 from pvebench.drivers.proxmox.orphans import find_orphans
 from pvebench.drivers.proxmox.proxmox_settings import OperationSettings, ProxmoxSettings
-from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage, belongs, is_on
 from pvebench.drivers.proxmox.vm.template import CLONE, read_template
 from pvebench.drivers.proxmox.vm.vm_create import free_ids
@@ -93,38 +92,210 @@ def _for_operations(
     return {name: (kinds, space.get(name, 0)) for name, kinds in contents.items() if name}
 
 
-def inspect(
-    api: Api,
-    *,
-    place: VmPlace,
-    storages: Mapping[str, ClusterStorage],
-    iso_storage: str,
-    major: int,
-    needs: Needs,
-) -> Iterator[Finding]:
-    """Yield a finding for each requirement. Never raises DriverError.
+class NodeChecks:
+    """Requirements of the cases of a node. Each answer of the server is requested once.
 
     Args:
-        major: major version of the settings.
+        cases: those of the packs on the node.
     """
-    try:
-        version = version_number(api)
-    except DriverError as error:
-        yield "server", False, str(error)
-        return  # no other check is possible
-    yield _server(version, major)
-    yield from guarded("rights", lambda: _rights(api, place, version[0], needs))
-    yield from guarded("node", lambda: _node(api, place.node))
-    yield from guarded("pool", lambda: _pool(api, place.pool))
-    yield from guarded("storages", lambda: _storages(api, place, storages, needs))
-    if needs.operations:
-        yield from guarded("operations", lambda: _targets(api, place, storages, needs))
-    yield from guarded("image storage", lambda: _image_storage(api, place, iso_storage))
-    for vmid in needs.templates:
-        yield from guarded(f"template {vmid}", partial(_template, api, place, vmid))
-    yield from guarded("VM IDs", lambda: _numbers(api, place, needs.vmids))
-    if needs.memory:
-        yield from guarded("memory", lambda: _memory(api, place.node, needs.memory))
+
+    def __init__(
+        self, api: Api, cluster: ProxmoxSettings, node: str, cases: Sequence[Case] = ()
+    ) -> None:
+        self._api, self._cluster, self._node = api, cluster, node
+        self._storages = cluster.storages_on(node)
+        self._needs = needs_of(cluster, cases)
+
+    def all(self) -> Iterator[Finding]:
+        """Yield a finding for each requirement. Never raises DriverError."""
+        try:
+            version = version_number(self._api)
+        except DriverError as error:
+            yield "server", False, str(error)
+            return  # no other check is possible
+        needs = self._needs
+        yield _server(version, self._cluster.version)
+        yield from guarded("rights", lambda: self._rights(version[0]))
+        yield from guarded("node", self._check_node)
+        yield from guarded("pool", self._check_pool)
+        yield from guarded("storages", self._check_storages)
+        if needs.operations:
+            yield from guarded("operations", self._targets)
+        yield from guarded("image storage", self._image_storage)
+        for vmid in needs.templates:
+            yield from guarded(f"template {vmid}", partial(self._template, vmid))
+        yield from guarded("VM IDs", self._numbers)
+        if needs.memory:
+            yield from guarded("memory", self._memory)
+
+    @cached_property
+    def rows(self) -> dict[str, Mapping[str, Any]]:
+        """ID -> entry of the storages of the node that the token sees."""
+        rows = self._api.get(f"/nodes/{self._node}/storage", format=1)
+        return {str(row["storage"]): row for row in rows}
+
+    def why_off(self, name: str) -> str:
+        """Return why a storage has no space, and what to do; empty: it is active."""
+        if name not in self.rows:
+            add = f"run pveum pool modify {self._cluster.pool} --storage {name}"
+            return f"{name} not on {self._node} or not in the pool; {add}"
+        try:
+            space_of(self.rows[name], name, self._node)
+        except VolumeError as error:
+            return f"{error.happened}; {error.next_step}"
+        return ""
+
+    @cached_property
+    def spaces(self) -> dict[str, Space]:
+        """Name -> free space of the active storages, those of operations by their ID.
+
+        Raises DriverError: unknown.
+        """
+        rows = {name: row for name, row in self.rows.items() if not self.why_off(name)}
+        ids = {name: entry.id for name, entry in self._storages.items() if entry.id in rows}
+        others = rows.keys() - ids.values()
+        spaces = {name: space_of(rows[name], name, self._node) for name in others}
+        for name, known in ids.items():
+            space = space_of(rows[known], known, self._node, self._storages[name].min_free or 0)
+            try:
+                held = self._held_already(known)
+                spaces[name] = replace(space, free=space.free + held, held=held)
+            except DriverError as error:
+                log.warning("free space not checked", storage=name, reason=error.reason)
+        return spaces
+
+    @cached_property
+    def _marks(self) -> dict[int, str]:
+        """VM ID -> marker of each VM of any pvebench on the node; none if not visible."""
+        try:
+            orphans = find_orphans(self._api, pool=self._cluster.pool, known={})
+        except (AccessDenied, Rejected):
+            return {}
+        return {orphan.vmid: orphan.mark for orphan in orphans if orphan.node == self._node}
+
+    def _held_already(self, storage: str) -> int:
+        """Return the bytes of pvebench's volumes there, in use or kept."""
+        if not self._marks:
+            return 0
+        path = f"/nodes/{self._node}/storage/{storage}/content"
+        return sum(
+            int(entry.get("size") or entry.get("approximate-size", 0))
+            for entry in self._api.get(path, content="images")
+            if any(belongs(str(entry["volid"]), *owner) for owner in self._marks.items())
+        )
+
+    def _too_small(self) -> dict[str, str]:
+        """Return storage -> why the needs do not fit, those of operations by their ID."""
+        passing = {name: size for name, (_, size) in (self._needs.operations or {}).items()}
+        need = {**dict.fromkeys(self._storages, 0), **passing, **self._needs.volumes}
+        return {
+            name: f"{text}; free space, or reduce volume.size or --scale"
+            for name, text in lacking(need, self.spaces).items()
+        }
+
+    def _rights(self, major: int) -> Iterator[Finding]:
+        table = self._api.get("/access/permissions")
+        operations, templates = self._needs.operations is not None, tuple(self._needs.templates)
+        needed = RequiredGrants(
+            major=major, pool=self._cluster.pool, operations=operations, templates=templates
+        )
+        missing = missing_rights(table, needed)
+        flags = [" --with-operations"] * operations
+        flags += [f" --template {vmid}" for vmid in templates]
+        fix = f"run {INIT}{''.join(flags)} (user and token both need each right)"
+        yield (
+            "rights",
+            not missing,
+            f"missing: {'; '.join(missing)}; {fix}" if missing else "complete",
+        )
+        yield "scrub guard", True, self._scrubs() if sees_scrubs(table) else _SCRUBS_UNSEEN
+        if excess := "; ".join(excess_rights(table)):
+            text = f"warning: {excess}; role {VM_ROLE} on the pool is sufficient"
+            yield "excess rights", True, text
+
+    def _scrubs(self) -> str:
+        node = self._node
+        try:
+            pools = ", ".join(pool.name for pool in zfs_pools(self._api, node))
+        except Rejected as error:
+            return f"off: listing the ZFS pools of {node} failed: {error.text}"
+        return f"runs wait for scrubs of {pools}" if pools else f"no ZFS pool on {node}"
+
+    def _check_node(self) -> Iterator[Finding]:
+        rows, node = self._api.get("/nodes"), self._node
+        known = {str(entry["node"]): str(entry.get("status")) for entry in rows}
+        if node not in known:
+            names = ", ".join(sorted(known))
+            yield "node", False, f"the cluster has no node {node!r}; set node to one of {names}"
+        else:
+            text = f"{node} is {known[node]}{UNKNOWN_NODE * (known[node] == 'unknown')}"
+            yield "node", known[node] == "online", text
+
+    def _check_pool(self) -> Iterator[Finding]:
+        pool = self._cluster.pool
+        try:
+            members = self._api.get(f"/pools/{pool}")["members"]
+        except (AccessDenied, Rejected):
+            yield "pool", False, f"pool {pool} missing or not visible; run {INIT}"
+            return
+        names = [str(member.get("id")) for member in members]
+        yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
+
+    def _check_storages(self) -> Iterator[Finding]:
+        short = self._too_small()
+        for name, storage in self._storages.items():
+            row = self.rows.get(storage.id, {})
+            wrong = self.why_off(storage.id) or _wrong_storage(row, storage) or short.get(name)
+            free = f"{storage.type}, {show_bytes(row.get('avail', 0))} free{_raw_only(row)}"
+            idle = f"; not measured by any pack; add axes: {{storage: [{name}]}}"
+            unused = name not in self._needs.volumes
+            yield f"storage {name}", not wrong, wrong or free + idle * unused
+
+    def _targets(self) -> Iterator[Finding]:
+        """Yield whether the storages of backups, fleecing images and moves can be used."""
+        short = self._too_small()
+        for name, (contents, size) in (self._needs.operations or {}).items():
+            needed = ",".join(sorted(contents))
+            text = self.why_off(name) or short.get(name, "")
+            text = content_refused(self.rows.get(name, {}), contents) or text
+            if size:
+                needed += f", {show_bytes(size)} needed"
+            yield f"operations on {name}", not text, text or needed
+
+    def _image_storage(self) -> Iterator[Finding]:
+        name = self._cluster.iso_storage
+        text = self.why_off(name) or content_refused(self.rows[name], ["iso"], "ISO images")
+        yield "image storage", not text, text or name
+
+    def _template(self, vmid: int) -> Iterator[Finding]:
+        """Yield whether a VM can be cloned: its configuration, and the storages of its disks."""
+        template = read_template(self._api, self._node, vmid)
+        faults = [*template.faults(), *map(self.why_off, sorted(template.storages))]
+        kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
+        took = newest_duration(self._api, self._node, CLONE, vmid)
+        text = f"{kind} of {', '.join(template.disks.values())}; time of the last one: {took}"
+        yield f"template {vmid}", not any(faults), "; ".join(filter(None, faults)) or text
+
+    def _numbers(self) -> Iterator[Finding]:
+        need, (first, last) = self._needs.vmids, self._cluster.vmids
+        free = list(islice(free_ids(self._api, (first, last)), need))
+        own = sum(first <= vmid <= last for vmid in self._marks) if len(free) < need else 0
+        good = bool(free) and len(free) + own >= need
+        text = (
+            f"{free[0]} is free"
+            if good
+            else f"no free VM ID from {first} to {last}; set other vmids"
+        )
+        if need > 1:
+            text = f"{need} needed, {len(free) + own} from {first} to {last} free or of pvebench"
+            text += "" if good else "; set other vmids"
+        yield "VM IDs", good, text
+
+    def _memory(self) -> Iterator[Finding]:
+        need, free = self._needs.memory, available_memory(self._api, self._node)
+        text = f"{show_bytes(need)} needed for several VMs, {show_bytes(free)} available"
+        good = need <= free
+        yield "memory", good, text if good else f"{text}; reduce vms or guest.memory in the packs"
 
 
 def _server(version: tuple[int, ...], major: int) -> Finding:
@@ -145,139 +316,6 @@ def guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findin
         yield name, False, str(error)
 
 
-def _rights(api: Api, place: VmPlace, major: int, needs: Needs) -> Iterator[Finding]:
-    table = api.get("/access/permissions")
-    operations, templates = needs.operations is not None, tuple(needs.templates)
-    needed = RequiredGrants(
-        major=major, pool=place.pool, operations=operations, templates=templates
-    )
-    missing = missing_rights(table, needed)
-    flags = [*[" --with-operations"] * operations, *(f" --template {vmid}" for vmid in templates)]
-    fix = f"run {INIT}{''.join(flags)} (user and token both need each right)"
-    text = f"missing: {'; '.join(missing)}; {fix}" if missing else "complete"
-    yield "rights", not missing, text
-    yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
-    if excess := "; ".join(excess_rights(table)):
-        text = f"warning: {excess}; role {VM_ROLE} on the pool is sufficient"
-        yield "excess rights", True, text
-
-
-def _scrubs(api: Api, node: str) -> str:
-    try:
-        pools = ", ".join(pool.name for pool in zfs_pools(api, node))
-    except Rejected as error:
-        return f"off: listing the ZFS pools of {node} failed: {error.text}"
-    return f"runs wait for scrubs of {pools}" if pools else f"no ZFS pool on {node}"
-
-
-def _node(api: Api, node: str) -> Iterator[Finding]:
-    known = {str(entry["node"]): str(entry.get("status")) for entry in api.get("/nodes")}
-    if node not in known:
-        names = ", ".join(sorted(known))
-        yield "node", False, f"the cluster has no node {node!r}; set node to one of {names}"
-    else:
-        text = f"{node} is {known[node]}{UNKNOWN_NODE * (known[node] == 'unknown')}"
-        yield "node", known[node] == "online", text
-
-
-def _pool(api: Api, pool: str) -> Iterator[Finding]:
-    try:
-        members = api.get(f"/pools/{pool}")["members"]
-    except (AccessDenied, Rejected):
-        yield ("pool", False, f"pool {pool} missing or not visible; run {INIT}")
-        return
-    names = [str(member.get("id")) for member in members]
-    yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
-
-
-def _storages(
-    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
-) -> Iterator[Finding]:
-    rows = storage_rows(api, place)
-    short = _too_small(api, place, storages, needs)
-    for name, storage in storages.items():
-        row = rows.get(storage.id, {})
-        wrong = why_off(rows, storage.id, place) or _wrong_storage(row, storage) or short.get(name)
-        free = f"{storage.type}, {show_bytes(row.get('avail', 0))} free{_raw_only(row)}"
-        idle = f"; not measured by any pack; add axes: {{storage: [{name}]}}"
-        yield f"storage {name}", not wrong, wrong or free + idle * (name not in needs.volumes)
-
-
-def spaces_on(api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage]) -> dict[str, Space]:
-    """Return name -> free space of the active storages, those of operations by their ID.
-
-    Raises DriverError: unknown.
-    """
-    rows = storage_rows(api, place)
-    rows = {name: row for name, row in rows.items() if not why_off(rows, name, place)}
-    marks = _marks(api, place)
-    ids = {name: storage.id for name, storage in storages.items() if storage.id in rows}
-    others = rows.keys() - ids.values()
-    spaces = {name: space_of(rows[name], name, place.node) for name in others}
-    for name, known in ids.items():
-        space = space_of(rows[known], known, place.node, storages[name].min_free)
-        try:
-            held = _held_already(api, place, known, marks) if marks else 0
-            spaces[name] = replace(space, free=space.free + held, held=held)
-        except DriverError as error:
-            log.warning("free space not checked", storage=name, reason=error.reason)
-    return spaces
-
-
-def why_off(rows: Mapping[str, Mapping[str, Any]], name: str, place: VmPlace) -> str:
-    """Return why a storage has no space, and what to do; empty: it is active."""
-    if name not in rows:
-        add = f"run pveum pool modify {place.pool} --storage {name}"
-        return f"{name} not on {place.node} or not in the pool; {add}"
-    try:
-        space_of(rows[name], name, place.node)
-    except VolumeError as error:
-        return f"{error.happened}; {error.next_step}"
-    return ""
-
-
-def _marks(api: Api, place: VmPlace) -> dict[int, str]:
-    """Return VM ID -> marker of each VM of any pvebench on the node; none if not visible."""
-    try:
-        orphans = find_orphans(api, pool=place.pool, known={})
-    except (AccessDenied, Rejected):
-        return {}
-    return {orphan.vmid: orphan.mark for orphan in orphans if orphan.node == place.node}
-
-
-def _held_already(api: Api, place: VmPlace, storage: str, marks: Mapping[int, str]) -> int:
-    """Return the bytes of pvebench's volumes there, in use or kept.
-
-    Args:
-        marks: VM ID -> marker of each VM of any pvebench on the node.
-    """
-    entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
-    return sum(
-        int(entry.get("size") or entry.get("approximate-size", 0))
-        for entry in entries
-        if any(belongs(str(entry["volid"]), vmid, mark) for vmid, mark in marks.items())
-    )
-
-
-def storage_rows(api: Api, place: VmPlace) -> dict[str, Mapping[str, Any]]:
-    """Return ID -> entry of the storages of a node that the token sees."""
-    rows = api.get(f"/nodes/{place.node}/storage", format=1)
-    return {str(row["storage"]): row for row in rows}
-
-
-def _too_small(
-    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
-) -> dict[str, str]:
-    """Return storage -> why the needs do not fit, those of operations by their ID."""
-    passing = {name: size for name, (_, size) in (needs.operations or {}).items()}
-    need = {**dict.fromkeys(storages, 0), **passing, **needs.volumes}
-    short = lacking(need, spaces_on(api, place, storages))
-    return {
-        name: f"{text}; free space, or reduce volume.size or --scale"
-        for name, text in short.items()
-    }
-
-
 def _raw_only(row: Mapping[str, Any]) -> str:
     """Return a note if an LVM storage lacks qcow2 support, which depends on its creation."""
     formats = row.get("formats")
@@ -288,39 +326,6 @@ def _raw_only(row: Mapping[str, Any]) -> str:
         "; raw only (no snapshot-as-volume-chain); exclude it with qcow2 in packs, or set "
         "version: 8"
     )
-
-
-def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Finding]:
-    rows = storage_rows(api, place)
-    text = why_off(rows, iso_storage, place)
-    text = text or content_refused(rows[iso_storage], ["iso"], "ISO images")
-    yield "image storage", not text, text or iso_storage
-
-
-def _template(api: Api, place: VmPlace, vmid: int) -> Iterator[Finding]:
-    """Yield whether a VM can be cloned: its configuration, and the storages of its disks."""
-    template, rows = read_template(api, place.node, vmid), storage_rows(api, place)
-    faults = list(template.faults())
-    faults += filter(None, (why_off(rows, name, place) for name in sorted(template.storages)))
-    kind = "linked clones" if is_on(str(template.config.get("template", ""))) else "full clones"
-    took = newest_duration(api, place.node, CLONE, vmid)
-    text = f"{kind} of {', '.join(template.disks.values())}; time of the last one: {took}"
-    yield f"template {vmid}", not faults, "; ".join(faults) or text
-
-
-def _targets(
-    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Needs
-) -> Iterator[Finding]:
-    """Yield whether the storages of backups, fleecing images and moves can be used."""
-    rows = storage_rows(api, place)
-    short = _too_small(api, place, storages, needs)
-    for name, (contents, size) in (needs.operations or {}).items():
-        needed = ",".join(sorted(contents))
-        text = why_off(rows, name, place) or short.get(name, "")
-        text = content_refused(rows.get(name, {}), contents) or text
-        if size:
-            needed += f", {show_bytes(size)} needed"
-        yield f"operations on {name}", not text, text or needed
 
 
 def content_refused(row: Mapping[str, Any], kinds: Collection[str], noun: str = "") -> str:
@@ -338,24 +343,3 @@ def _wrong_storage(row: Mapping[str, Any], storage: ClusterStorage) -> str:
     if row["type"] != storage.type:
         return f"{storage.id} has type {row['type']}; set type: {row['type']} in the settings"
     return content_refused(row, ["images"], "disk images")
-
-
-def _numbers(api: Api, place: VmPlace, need: int) -> Iterator[Finding]:
-    first, last = place.vmids
-    free = list(islice(free_ids(api, place), need))
-    own = sum(first <= vmid <= last for vmid in _marks(api, place)) if len(free) < need else 0
-    good = bool(free) and len(free) + own >= need
-    text = (
-        f"{free[0]} is free" if good else f"no free VM ID from {first} to {last}; set other vmids"
-    )
-    if need > 1:
-        text = f"{need} needed, {len(free) + own} from {first} to {last} free or of pvebench"
-        text += "" if good else "; set other vmids"
-    yield "VM IDs", good, text
-
-
-def _memory(api: Api, node: str, need: int) -> Iterator[Finding]:
-    free = available_memory(api, node)
-    text = f"{show_bytes(need)} needed for several VMs, {show_bytes(free)} available"
-    good = need <= free
-    yield "memory", good, text if good else f"{text}; reduce vms or guest.memory in the packs"

@@ -48,13 +48,16 @@ _LOST_SECONDS: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VmPlace:
-    """Node, pool and VM IDs for VMs and containers.
+class NodeAccess:
+    """Access of one worker thread to a node, for VMs and containers.
 
     Attributes:
         vmids: first and last VM ID to try.
     """
 
+    api: Api
+    clock: Clock
+    journal: Journal
     node: str
     pool: str
     vmids: tuple[int, int]
@@ -92,14 +95,13 @@ class ForeignDisk(NotOwned):
 class BenchVm:
     """VM with pvebench's ownership marker. Owned by one worker thread."""
 
-    def __init__(self, api: Api, clock: Clock, place: VmPlace, vmid: int, mark: str) -> None:
+    def __init__(self, access: NodeAccess, vmid: int, mark: str) -> None:
+        self.access = access
         self.vmid = vmid
         self.mark = mark
-        self.path = f"/nodes/{place.node}/qemu/{vmid}"
-        self._api = api
-        self._place = place
-        self._clock = clock
-        self.tasks = Tasks(api, place.node, clock, vmid=vmid)
+        self.path = f"/nodes/{access.node}/qemu/{vmid}"
+        self._api, self._clock = access.api, access.clock
+        self.tasks = Tasks(access.api, access.node, access.clock, vmid=vmid)
         self._member_at: float | None = None
         self._seen: tuple[float, VmConfig] | None = None
         self._may_ask = True
@@ -121,7 +123,7 @@ class BenchVm:
         try:
             return read_config(self._api, self.path)
         except Forbidden:
-            refuse_without_rights(self._api, self._place.pool)
+            refuse_without_rights(self._api, self.access.pool)
             raise
 
     def status(self) -> dict[str, Any]:
@@ -154,8 +156,8 @@ class BenchVm:
             raise NotOwned(_unchanged(self.vmid, "it was converted to a template"))
         now = self._clock.monotonic()
         if self._member_at is None or now - self._member_at > _MEMBER_SECONDS:
-            if self.vmid not in pool_members(self._api, self._place.pool):
-                raise NotOwned(_unchanged(self.vmid, f"not in pool {self._place.pool}"))
+            if self.vmid not in pool_members(self._api, self.access.pool):
+                raise NotOwned(_unchanged(self.vmid, f"not in pool {self.access.pool}"))
             self._member_at = now
         self._seen = now, config
         return config
@@ -283,7 +285,7 @@ class BenchVm:
             next_step=f"run ha-manager remove vm:{self.vmid}; pvebench retries later",
         )
 
-    def destroy(self, journal: Journal) -> str:
+    def destroy(self) -> str:
         """Stop and remove the VM with its own volumes; do nothing if it is gone.
 
         Proxmox frees the volumes of the configuration, and on request every volume named after the
@@ -308,10 +310,10 @@ class BenchVm:
             return ""
         log.warning("volumes of a removed VM remain", vmid=self.vmid, volumes=stay)
         text = (
-            f"{', '.join(stay)} on {self._place.node}, on a storage that is not active, or of a "
+            f"{', '.join(stay)} on {self.access.node}, on a storage that is not active, or of a "
             "killed move, restore or backup; check each, then remove it with `pvesm free` there"
         )
-        remember(journal, text)
+        remember(self.access.journal, text)
         return f"; not removed: {text}"
 
     def _adopt(self) -> list[str]:
@@ -332,12 +334,12 @@ class BenchVm:
         self.refuse_foreign(held - self._moved(config) - self._cloned(config))
         if system_slots(config) and config.get("tags") != TAG:  # its creation did not end
             self.change("end the template's protection", protection=0)
-        others = listed_volumes(self._api, self._place.node, self.vmid) - held
+        others = listed_volumes(self._api, self.access.node, self.vmid) - held
         loose = {volid for volid in others if self.owns(volid)}
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
         if slots := dict(zip(free, sorted(loose), strict=False)):
             self.change("attach own volumes", **slots)
-        active = active_storages(self._api, self._place.node)
+        active = active_storages(self._api, self.access.node)
         lost = {volid for volid in held if volid.partition(":")[0] not in active}
         return sorted(lost | {volid for volid in others if is_given(volid, self.vmid)})
 

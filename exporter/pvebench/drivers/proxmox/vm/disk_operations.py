@@ -13,19 +13,19 @@ from typing import Any, Final
 from pvebench.drivers.clocks import attempts
 from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.api.tasks import TaskKilled, runs_task
-from pvebench.drivers.proxmox.vm.backup_archives import (
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_drive, vmstate_bytes
+from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
+from pvebench.drivers.proxmox.vm.vm_copies import (
     BACKUP,
     LOCK_MINUTES,
+    VmSnapshots,
     expect_archive,
     notes,
     own_archives,
     try_to_remove,
 )
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
-from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, OperationTargets, parse_drive, vmstate_bytes
-from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, RestoredVm
-from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import Busy, NoSpace, OperationFailed, OperationUnfinished, SwitchFailed
 from pvebench.model.ports import Progress
@@ -65,7 +65,7 @@ class DiskOperation:
         self._context, self._vm, self._plugged, self._name = context, vm, plugged, name
         self._api, self._clock, self._targets = context.api, context.clock, targets
         self._rate = target_rate or targets.move_rate
-        self._snapshots = VmSnapshots(context.api, vm)
+        self._snapshots = VmSnapshots(vm)
         self._restored: RestoredVm | None = None
         self._upid = ""
         self._ended = False
@@ -83,14 +83,26 @@ class DiskOperation:
     def prepare(self) -> None:
         self._vm.require_unlocked(self._name)
         self._require_space()
-        prepare: dict[str, Callable[[], None]] = {
-            "backup": self._prepare_backup,
-            "backup-fleecing": self._prepare_backup,
-            "restore": self._prepare_restore,
-            "delete-snapshot": lambda: self._snapshots.take_temporary(self._volid),
+        self._steps[self._name][0]()
+
+    @property
+    def _steps(self) -> dict[str, tuple[Callable[[], object], Callable[[], str]]]:
+        """Operation -> functions that prepare it, and that begin it and return its task."""
+        snapshots, volid, nothing = self._snapshots, self._volid, str
+        backup = self._prepare_backup, self._back_up
+        return {
+            "backup": backup,
+            "backup-fleecing": backup,
+            "move": (nothing, self._move),
+            "restore": (self._prepare_restore, self._restore),
+            "snapshot": (nothing, lambda: snapshots.begin(volid)),
+            SNAPSHOT_RAM: (nothing, lambda: snapshots.begin(volid, vmstate=1)),
+            "delete-snapshot": (
+                lambda: snapshots.take_temporary(volid),
+                lambda: snapshots.begin_removal(volid),
+            ),
+            NEIGHBOR: (nothing, nothing),  # the runner lets it work
         }
-        if self._name in prepare:
-            prepare[self._name]()
 
     def _require_space(self) -> None:
         """Require space on each storage for all that the operation creates. Raises NoSpace."""
@@ -102,7 +114,7 @@ class DiskOperation:
             memory_bytes=int(self._vm.recent_config().values.get("memory", 0)) * MIB,
         )
         node, storages = self._context.node, self._context.storages.values()
-        floors = {storage.id: storage.min_free for storage in storages}
+        floors = {storage.id: storage.min_free or 0 for storage in storages}
         rows = {row["storage"]: row for row in self._api.get(f"/nodes/{node}/storage")}
         spaces = {to: space_of(rows.get(to, {}), to, node, floors.get(to, 0)) for to in need}
         for reason in lacking(need, spaces).values():
@@ -143,25 +155,13 @@ class DiskOperation:
             raise SwitchFailed(f"VM {self._vm.vmid}: {slot} not included in backups")
 
     def begin(self) -> None:
-        begin: dict[str, Callable[[], str]] = {
-            "backup": self._back_up,
-            "backup-fleecing": self._back_up,
-            "move": self._move,
-            "restore": self._restore,
-            "snapshot": lambda: self._snapshots.begin(self._volid),
-            SNAPSHOT_RAM: lambda: self._snapshots.begin(self._volid, vmstate=1),
-            "delete-snapshot": lambda: self._snapshots.begin_removal(self._volid),
-            NEIGHBOR: str,  # the runner lets it work
-        }
         self._vm.recent_config()  # it is still pvebench's
-        self._upid = begin[self._name]()
+        self._upid = self._steps[self._name][1]()
 
     def _back_up(self) -> str:
         storage = self._targets.backup_storage
         size = self._plugged.plug.volume.size_bytes
-        expect_archive(
-            self._context.journal, self._api, self._vm, self._context.node, storage, size
-        )
+        expect_archive(self._vm, storage, size)
         options: dict[str, Any] = {
             "notification-mode": "legacy-sendmail",
             "notes-template": notes(self._vm.mark),
@@ -248,7 +248,7 @@ class DiskOperation:
         if self._restored is not None:
             self._restored.remove()
         if self._name in ("backup", "backup-fleecing", "restore"):
-            try_to_remove(self._context.journal, self._api, self._clock, self._vm)
+            try_to_remove(self._vm)
         if failure := self._failure:
             self._failure = None
             raise failure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import StrictStr
+from pydantic import StrictBool, StrictStr
 
 from pvebench.drivers.proxmox.vm.description import system_slots
 from pvebench.errors import SwitchFailed
@@ -213,14 +213,12 @@ def read_back(
         **found,
         "format": volume_format,
         "scsihw": found["scsihw"] or str(ScsiHw.SINGLE),
-        **{name: str(_DEFAULTS[name]) for name in VOLUME_OPTIONS},
+        **{name: _default(name) for name in VOLUME_OPTIONS},
     }
 
 
-_DEFAULTS: Final = {
-    name: option_text(Disk.__dataclass_fields__[name].default, size=name == "cluster_size")
-    for name in VOLUME_OPTIONS
-}
+def _default(name: str) -> str:
+    return option_text(Disk.__dataclass_fields__[name].default, size=name == "cluster_size")
 
 
 _FILES: Final = frozenset({Format.RAW, Format.QCOW2, Format.VMDK})
@@ -340,14 +338,24 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStorage:
-    """Storage of the cluster: ID, Proxmox type, bytes to keep free, shared with other nodes."""
+if TYPE_CHECKING:
+    TypeName = str
+else:
+    TypeName = Literal[tuple(STORAGE_TYPES)]  # derived from the table, to list types once
 
-    id: str
-    type: str
-    min_free: int = 0
-    shared: bool = False
+
+class ClusterStorage(Strict):
+    """Storage of the cluster; `ClusterStorageSettings` describes its attributes."""
+
+    type: TypeName
+    id: StrictStr = ""
+    shared: StrictBool | None = None
+    min_free: Size | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several nodes write to the same disks."""
+        return STORAGE_TYPES[self.type].of_server if self.shared is None else self.shared
 
 
 def storage_kind(name: str, *, major: int = 9) -> StorageKind:

@@ -14,11 +14,10 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import INIT, Rejected
 from pvebench.drivers.proxmox.api.tasks import Tasks
-from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, NodeAccess
 from pvebench.drivers.proxmox.vm.drive import disks_in, is_on, parse_drive
 from pvebench.errors import AccessDenied, SwitchFailed
 from pvebench.model.disk import Bus
-from pvebench.model.ports import Clock
 
 CLONE: Final = "qmclone"
 """Type of the task of a clone."""
@@ -76,24 +75,22 @@ class Template:
         if systems and not set(order) & set(systems):
             yield f"boot order without a disk: {change} --boot order={min(systems)}`"
 
-    def clone(self, api: Api, clock: Clock, vm: BenchVm, pool: str, description: str) -> None:
+    def clone(self, vm: BenchVm, description: str) -> None:
         """Clone it to a new VM in the pool: linked from a template where possible, else full.
 
         Raises as `Tasks.run`.
         """
-        parameters = {"newid": vm.vmid, "pool": pool, "description": description}
+        parameters = {"newid": vm.vmid, "pool": vm.access.pool, "description": description}
         try:
-            self._clone(api, clock, parameters)
+            self._clone(vm.access, parameters)
         except Rejected as error:
             if _NOT_LINKED not in error.text:
                 raise
-            self._clone(api, clock, {**parameters, "full": 1})
+            self._clone(vm.access, {**parameters, "full": 1})
 
-    def _clone(self, api: Api, clock: Clock, parameters: Mapping[str, Any]) -> None:
-        tasks = Tasks(api, self.node, clock, vmid=self.vmid)
-        tasks.learn()
-        tasks.run(
-            lambda: api.post(f"/nodes/{self.node}/qemu/{self.vmid}/clone", **parameters),
+    def _clone(self, access: NodeAccess, parameters: Mapping[str, Any]) -> None:
+        Tasks(access.api, self.node, access.clock, vmid=self.vmid).run(
+            lambda: access.api.post(f"/nodes/{self.node}/qemu/{self.vmid}/clone", **parameters),
             kind=CLONE,
             what=f"VM {parameters['newid']}: clone VM {self.vmid}",
             seconds=_CLONE_SECONDS,

@@ -23,7 +23,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
     KIND,
     TAG,
     BenchVm,
-    VmPlace,
+    NodeAccess,
     node_time,
     pool_members,
 )
@@ -34,30 +34,20 @@ from pvebench.errors import Busy, DriverError, GuestImageError, NotOwned
 from pvebench.guest.image import GuestImage, file_digest
 from pvebench.log import log
 from pvebench.model.disk import ScsiHw
-from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeContext:
-    """Access of one worker thread to a node, for VMs and containers.
+class NodeContext(NodeAccess):
+    """Access to a node that is measured.
 
     Attributes:
         storages: name in packs -> cluster storage.
     """
 
-    api: Api
-    place: VmPlace
     image: GuestImage
-    journal: Journal
-    clock: Clock
     storages: Mapping[str, ClusterStorage]
-
-    @property
-    def node(self) -> str:
-        """Name of the node."""
-        return self.place.node
 
 
 CREATION: Final = "qmcreate"
@@ -65,14 +55,7 @@ CREATION: Final = "qmcreate"
 
 
 def make_vm(
-    api: Api,
-    clock: Clock,
-    place: VmPlace,
-    journal: Journal,
-    *,
-    options: Mapping[str, Any],
-    iso: str = "",
-    template: Template | None = None,
+    access: NodeAccess, options: Mapping[str, Any], iso: str = "", template: Template | None = None
 ) -> tuple[BenchVm, int]:
     """Create a VM with a free ID of the range; return it and its journal entry.
 
@@ -82,20 +65,20 @@ def make_vm(
 
     Raises NotOwned: every ID of the range is taken. Others as `Api` and `Tasks.run`.
     """
-    for vmid in free_ids(api, place):
-        vm = BenchVm(api, clock, place, vmid, secrets.token_hex(16))
-        details = {"node": place.node, "pool": place.pool, "vmid": str(vmid), "mark": vm.mark}
+    api, node, journal = access.api, access.node, access.journal
+    for vmid in free_ids(api, access.vmids):
+        vm = BenchVm(access, vmid, secrets.token_hex(16))
+        details = {"node": node, "pool": access.pool, "vmid": str(vmid), "mark": vm.mark}
         if template:
             details["template"] = str(template.vmid)
-        details["newest"] = newest_task(api, place.node, *creation_of(details))
+        details["newest"] = newest_task(api, node, *creation_of(details))
         entry = journal.open(KIND, details)
         try:
-            claim = node_time(api, place.node, clock) + CLAIM_SECONDS
+            claim = node_time(api, node, access.clock) + CLAIM_SECONDS
             if template:
-                words = description(vm.mark, claim=claim, system=template.disks)
-                template.clone(api, clock, vm, place.pool, words)
+                template.clone(vm, description(vm.mark, claim=claim, system=template.disks))
             else:
-                _create(api, vm, place, {**options, ISO_SLOT: f"{iso},media=cdrom"}, claim)
+                _create(vm, {**options, ISO_SLOT: f"{iso},media=cdrom"}, claim)
         except Rejected as error:
             if "already exists" in error.text:
                 journal.close(entry)
@@ -104,9 +87,9 @@ def make_vm(
                 if is_free(api, vmid):  # else the VM exists: it is removed later
                     journal.close(entry)
             raise
-        _tag(api, vm, journal, entry, options if template else {})
+        _tag(vm, entry, options if template else {})
         return vm, entry
-    raise no_free_id(place)
+    raise no_free_id(access)
 
 
 def creation_of(details: Mapping[str, str]) -> tuple[str, str]:
@@ -115,15 +98,15 @@ def creation_of(details: Mapping[str, str]) -> tuple[str, str]:
     return (CLONE, template) if template else (CREATION, details["vmid"])
 
 
-def free_ids(api: Api, place: VmPlace) -> Iterator[int]:
+def free_ids(api: Api, vmids: tuple[int, int]) -> Iterator[int]:
     """Yield the IDs of the range that no VM or container of the cluster has."""
-    first, last = place.vmids
+    first, last = vmids
     return (vmid for vmid in range(first, last + 1) if is_free(api, vmid))
 
 
-def no_free_id(place: VmPlace) -> NotOwned:
+def no_free_id(access: NodeAccess) -> NotOwned:
     """Return the error if every ID of the range is taken."""
-    first, last = place.vmids
+    first, last = access.vmids
     return NotOwned(
         f"no free VM ID from {first} to {last}",
         next_step="set another range in vmids, or run `pvebench cleanup --orphans`",
@@ -139,15 +122,12 @@ def is_free(api: Api, vmid: int) -> bool:
     return True
 
 
-def _create(
-    api: Api, vm: BenchVm, place: VmPlace, options: Mapping[str, Any], claim: float
-) -> None:
-    vm.tasks.learn()
+def _create(vm: BenchVm, options: Mapping[str, Any], claim: float) -> None:
     vm.tasks.run(
-        lambda: api.post(
-            f"/nodes/{place.node}/qemu",
+        lambda: vm.access.api.post(
+            f"/nodes/{vm.access.node}/qemu",
             vmid=vm.vmid,
-            pool=place.pool,
+            pool=vm.access.pool,
             description=description(vm.mark, claim=claim),
             **options,
         ),
@@ -157,7 +137,7 @@ def _create(
     )
 
 
-def _tag(api: Api, vm: BenchVm, journal: Journal, entry: int, options: Mapping[str, Any]) -> None:
+def _tag(vm: BenchVm, entry: int, options: Mapping[str, Any]) -> None:
     """Tag a new VM and set a clone's options; if that fails, remove it, or leave it to the journal.
 
     The tag is set after creation: with pool rights alone, version 9.2 rejects tags during it.
@@ -166,9 +146,9 @@ def _tag(api: Api, vm: BenchVm, journal: Journal, entry: int, options: Mapping[s
         vm.change("tag", tags=TAG, **options)
     except DriverError:
         with contextlib.suppress(DriverError):
-            vm.destroy(journal)
-            if is_free(api, vm.vmid):  # else a clone may still begin or run
-                journal.close(entry)
+            vm.destroy()
+            if is_free(vm.access.api, vm.vmid):  # else a clone may still begin or run
+                vm.access.journal.close(entry)
         raise
 
 
@@ -262,18 +242,18 @@ def find_iso(api: Api, node: str, storage: str, image: GuestImage) -> str:
     return ""
 
 
-def upload_iso(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) -> str:
+def upload_iso(access: NodeAccess, storage: str, image: GuestImage) -> str:
     """Return the volid of the image on the storage; upload it if missing.
 
     Raises GuestImageError: it is missing after the upload. Others as `Api` and `Tasks.run`.
     """
     with _ONE_AT_A_TIME:
-        return find_iso(api, node, storage, image) or _upload(api, node, storage, image, clock)
+        volid = find_iso(access.api, access.node, storage, image)
+        return volid or _upload(access, storage, image)
 
 
-def _upload(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) -> str:
-    tasks = Tasks(api, node, clock)
-    tasks.learn()
+def _upload(access: NodeAccess, storage: str, image: GuestImage) -> str:
+    api, node, clock = access.api, access.node, access.clock
     content = _Named(image.iso.read_bytes(), iso_name(image))
     # The server requires these parts in this order, the file last.
     parts = {
@@ -282,7 +262,7 @@ def _upload(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) 
         "checksum": file_digest(image.iso),
         "filename": content,
     }
-    tasks.run(
+    Tasks(api, node, clock).run(
         lambda: api.post(
             f"/nodes/{node}/storage/{storage}/upload", seconds=_UPLOAD_SECONDS, **parts
         ),
@@ -328,12 +308,10 @@ class RestoredVm:
         iso: volid of the guest image.
     """
 
-    def __init__(self, context: NodeContext, iso: str) -> None:
-        self._api, self._place, self._journal = context.api, context.place, context.journal
+    def __init__(self, access: NodeAccess, iso: str) -> None:
+        self._journal = access.journal
         self._vm: BenchVm | None
-        self._vm, self._entry = make_vm(
-            self._api, context.clock, self._place, self._journal, options=_EMPTY_VM, iso=iso
-        )
+        self._vm, self._entry = make_vm(access, _EMPTY_VM, iso)
         entries = {number: details for number, _, details in self._journal.pending()}
         self._newest = entries[self._entry].get("newest", "")
 
@@ -344,8 +322,8 @@ class RestoredVm:
         vm = self._vm
         vm.verify_owner()  # `force` overwrites it
         return vm.tasks.begin(
-            lambda: self._api.post(
-                f"/nodes/{self._place.node}/qemu",
+            lambda: vm.access.api.post(
+                f"/nodes/{vm.access.node}/qemu",
                 vmid=vm.vmid,
                 archive=archive,
                 storage=storage,
@@ -361,8 +339,8 @@ class RestoredVm:
         if self._vm is None:
             return
         try:
-            mark_again(self._api, self._vm, self._place, self._newest)
-            self._vm.destroy(self._journal)
+            mark_again(self._vm, self._newest)
+            self._vm.destroy()
             self._journal.close(self._entry)
         except NotOwned as error:
             log.warning("VM of a restore not removed", reason=error.reason)
@@ -375,7 +353,7 @@ _USER: Final = 7
 """Index of user and token in a UPID (`upid_encode` of PVE/Tools.pm)."""
 
 
-def mark_again(api: Api, vm: BenchVm, place: VmPlace, newest: str) -> None:
+def mark_again(vm: BenchVm, newest: str) -> None:
     """Write the marker again to the VM that a failed restore of pvebench left; change no other VM.
 
     The proof is its empty configuration in the pool, and `was_restored`. A VM that cannot be read
@@ -390,12 +368,12 @@ def mark_again(api: Api, vm: BenchVm, place: VmPlace, newest: str) -> None:
         config = dict(vm.read().values)
     except (Forbidden, Rejected):
         return
-    digest = config.pop("digest", None)
-    if config != _EMPTY or vm.vmid not in pool_members(api, place.pool):
+    digest, api = config.pop("digest", None), vm.access.api
+    if config != _EMPTY or vm.vmid not in pool_members(api, vm.access.pool):
         return
-    if not was_restored(api, place.node, vm.vmid, newest):
+    if not was_restored(vm, newest):
         return
-    if runs_task(api, place.node, RESTORE, str(vm.vmid)):
+    if runs_task(api, vm.access.node, RESTORE, str(vm.vmid)):
         raise Busy(
             f"VM {vm.vmid} is still restored",
             next_step="no action needed; pvebench removes it after that",
@@ -403,13 +381,13 @@ def mark_again(api: Api, vm: BenchVm, place: VmPlace, newest: str) -> None:
     api.put(f"{vm.path}/config", description=description(vm.mark), digest=digest)
 
 
-def was_restored(api: Api, node: str, vmid: int, newest: str) -> bool:
+def was_restored(vm: BenchVm, newest: str) -> bool:
     """Return whether the latest task of a VM ID is a restore by the user that created its VM.
 
     Args:
         newest: the latest creation of a VM with this ID before pvebench's own, from the journal.
     """
-    tasks = tasks_of(api, node, vmid=vmid)
+    tasks = tasks_of(vm.access.api, vm.access.node, vmid=vm.vmid)
     created = [str(task["upid"]) for task in tasks if task["type"] == CREATION][-1:]
     if not created or created == [newest] or tasks[-1]["type"] != RESTORE:
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -18,14 +19,14 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.api.tasks import SEARCH_SECONDS, newest_task, runs_task
 from pvebench.drivers.proxmox.vm import hotplug
-from pvebench.drivers.proxmox.vm.backup_archives import close_lost, remove_archives
-from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, VmPlace
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, ForeignDisk, NodeAccess
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.drive import ISO_SLOT, parse_drive
+from pvebench.drivers.proxmox.vm.vm_copies import close_lost, remove_archives
 from pvebench.drivers.proxmox.vm.vm_create import creation_of, is_free, mark_again, was_restored
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOwned, PvebenchError
 from pvebench.log import log
-from pvebench.model.ports import Clock, Journal, of_kinds
+from pvebench.model.ports import Journal, of_kinds
 
 KEPT: Final = "proxmox-kept"
 """Kind of a journal entry of a kept VM. Only `cleanup --orphans` removes it."""
@@ -39,11 +40,8 @@ _LOCK_SECONDS: Final = 60.0
 
 
 def undo_vms(
-    journal: Journal,
-    api: Api,
-    clock: Clock,
+    access: NodeAccess,
     *,
-    node: str,
     keep: bool = False,
     clean: bool = False,
     concerns: Callable[[int], bool] = lambda _: True,
@@ -61,25 +59,26 @@ def undo_vms(
     """
 
     def undo(details: Mapping[str, str]) -> Iterator[str]:
-        if (vm := _locate(api, clock, details)) is None:
+        if (vm := _locate(access, details)) is None:
             yield f"VM {details['vmid']} already gone"
             return
-        _wait_for_lock(vm, clock)
-        yield from remove_archives(journal, api, clock, vm)
-        kept = keep_vm(vm, journal, details, clean=clean) if keep else None
-        yield kept or f"removed VM {vm.vmid} with its volumes{vm.destroy(journal)}"
+        _wait_for_lock(vm)
+        yield from remove_archives(vm)
+        kept = keep_vm(vm, details, clean=clean) if keep else None
+        yield kept or f"removed VM {vm.vmid} with its volumes{vm.destroy()}"
 
+    journal = access.journal
     lines = undo_guests(
         journal,
         KIND,
         undo,
-        node=node,
+        node=access.node,
         what="VM {vmid}",
         keys=_KEYS,
         concerns=lambda _, details: concerns(int(details["vmid"])),
     )
     marks = {details.get("mark", "") for _, details in of_kinds(journal, KIND, KEPT)}
-    return lines + close_lost(journal, node, marks)
+    return lines + close_lost(journal, access.node, marks)
 
 
 def undo_guests(
@@ -136,21 +135,20 @@ def _damaged_line(what: str, number: int, missing: Collection[str]) -> str:
     )
 
 
-def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None:
+def _locate(access: NodeAccess, details: Mapping[str, str]) -> BenchVm | None:
     """Return the VM of a journal entry, with its ownership verified; None: it is gone.
 
     If pvebench was killed while it requested the VM, neither VM nor task may be visible yet.
 
     Raises Busy: it is still created. NotOwned: a VM that is not proved to be pvebench's has its ID.
     """
-    vmid = int(details["vmid"])
-    node = _node_now(api, details)
-    place = VmPlace(node=node, pool=details["pool"], vmids=(vmid, vmid))
-    vm = BenchVm(api, clock, place, vmid, details["mark"])
+    api, clock, vmid = access.api, access.clock, int(details["vmid"])
+    access = replace(access, node=_node_now(api, details), pool=details["pool"])
+    vm = BenchVm(access, vmid, details["mark"])
     of_vm = details["node"], *creation_of(details)
     deadline = clock.monotonic() + _BIRTH_SECONDS
     appears = clock.monotonic() + SEARCH_SECONDS
-    while not _is_born(api, vm, place, details):
+    while not _is_born(vm, details):
         # The configuration exists before the task does, so the task is looked for first.
         # A task about a template may be a clone by another user.
         clone = "template" in details
@@ -158,11 +156,10 @@ def _locate(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | Non
         if is_free(api, vmid) and (requested or clock.monotonic() > appears):
             return None
         if clock.monotonic() > deadline:
-            if was_restored(api, node, vmid, details.get("newest", "")):
-                _refuse_unseen(vm, place)
+            if was_restored(vm, details.get("newest", "")):
+                _refuse_unseen(vm)
             _refuse_unborn(vm, creating=runs_task(api, *of_vm))
         clock.sleep(2.0)
-    vm.tasks.learn()
     return vm
 
 
@@ -180,17 +177,18 @@ def _refuse_unborn(vm: BenchVm, *, creating: bool) -> NoReturn:
     )
 
 
-def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
+def _refuse_unseen(vm: BenchVm) -> None:
     """Raise an error if the VM is not visible, or locked by what was killed.
 
     It is reported until its ID is free.
     """
+    node = vm.access.node
     try:
         lock = vm.read().values.get("lock")
     except (HypervisorGone, Forbidden, Rejected) as error:
         raise AccessDenied(
-            f"VM {vm.vmid} on {place.node} is not visible after a restore by pvebench",
-            cause=f"it was removed from pool {place.pool}",
+            f"VM {vm.vmid} on {node} is not visible after a restore by pvebench",
+            cause=f"it was removed from pool {vm.access.pool}",
             next_step=f"run `qm config {vm.vmid}` there as root; if its description is empty or "
             f"has {vm.mark}, run `qm destroy {vm.vmid}`",
         ) from error
@@ -198,9 +196,9 @@ def _refuse_unseen(vm: BenchVm, place: VmPlace) -> None:
         removed = lock == "destroyed"
         command = f"qm destroy {vm.vmid} --skiplock" if removed else f"qm unlock {vm.vmid}"
         raise Busy(
-            f"VM {vm.vmid} on {place.node} is locked ({lock})",
+            f"VM {vm.vmid} on {node} is locked ({lock})",
             cause=f"a {'removal' if removed else 'restore'} by pvebench was killed",
-            next_step=f"run `{command}` on {place.node} as root; pvebench then removes the rest",
+            next_step=f"run `{command}` on {node} as root; pvebench then removes the rest",
         )
 
 
@@ -214,14 +212,14 @@ def _node_now(api: Api, details: Mapping[str, str]) -> str:
     return details["node"]
 
 
-def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
+def _wait_for_lock(vm: BenchVm) -> None:
     """Wait a limited time for a lock on the VM to end; later calls report a remaining lock."""
-    for _ in attempts(clock, seconds=_LOCK_SECONDS, pause=2.0):
+    for _ in attempts(vm.access.clock, seconds=_LOCK_SECONDS, pause=2.0):
         if not vm.read().values.get("lock"):
             return
 
 
-def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) -> bool:
+def _is_born(vm: BenchVm, details: Mapping[str, str]) -> bool:
     """Return whether the VM is visible and completely created.
 
     Raises AccessDenied: the token may not see any VM of the pool.
@@ -230,8 +228,8 @@ def _is_born(api: Api, vm: BenchVm, place: VmPlace, details: Mapping[str, str]) 
         if (lock := vm.read().values.get("lock")) in ("create", "clone"):
             return False
         if lock == "destroyed":  # the last step of a removal (`destroy_vm` in PVE/API2/Qemu.pm)
-            _refuse_unseen(vm, place)
-        mark_again(api, vm, place, details.get("newest", ""))
+            _refuse_unseen(vm)
+        mark_again(vm, details.get("newest", ""))
         vm.verify_owner()
     except (HypervisorGone, Forbidden, Rejected):
         return False
@@ -242,9 +240,7 @@ _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """VM options that the settings may have changed; options of scenarios are set at boot."""
 
 
-def keep_vm(
-    vm: BenchVm, journal: Journal, details: Mapping[str, str], *, clean: bool
-) -> str | None:
+def keep_vm(vm: BenchVm, details: Mapping[str, str], *, clean: bool) -> str | None:
     """Switch the VM off and record it as kept; return a line about it, None if nothing is filled.
 
     Args:
@@ -262,14 +258,12 @@ def keep_vm(
         return None
     vm.stop()
     hotplug.clear(vm)
-    journal.open(KEPT, details)
+    vm.access.journal.open(KEPT, details)
     held = ", ".join(sorted(volume.volid for volume in filled))
     return f"kept VM {vm.vmid} on {details['node']}, switched off, with {held}"
 
 
-def find_kept(
-    api: Api, clock: Clock, place: VmPlace, journal: Journal, template: int = 0
-) -> tuple[BenchVm, Callable[[], None]] | None:
+def find_kept(access: NodeAccess, template: int = 0) -> tuple[BenchVm, Callable[[], None]] | None:
     """Return the kept VM of the node, and a function to call once it is in use.
 
     Args:
@@ -279,23 +273,23 @@ def find_kept(
 
     Raises DriverError: the VM's state is unknown at present.
     """
+    journal = access.journal
     for number, details in of_kinds(journal, KEPT):
         if missing_keys(details, _KEYS):
             continue
-        if (details["node"], details["pool"]) != (place.node, place.pool):
+        if (details["node"], details["pool"]) != (access.node, access.pool):
             continue
         if details.get("template", "0") != str(template):
             continue
-        vm = BenchVm(api, clock, place, int(details["vmid"]), details["mark"])
+        vm = BenchVm(access, int(details["vmid"]), details["mark"])
         try:
             vm.verify_owner()
         except (HypervisorGone, NotOwned) as error:
             log.warning("kept VM cannot be reused", reason=error.reason)
-            if _node_now(api, details) != place.node:  # it is removed on its new node
+            if _node_now(access.api, details) != access.node:  # it is removed on its new node
                 journal.open(KIND, details)
             journal.close(number)
             continue
-        vm.tasks.learn()
         return vm, partial(_in_use, journal, number, details)
     return None
 

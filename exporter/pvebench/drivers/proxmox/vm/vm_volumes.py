@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.api.faults import Rejected
-from pvebench.drivers.proxmox.vm.backup_archives import try_to_remove
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, test_slots, unused_volumes, volume_name
 from pvebench.drivers.proxmox.vm.template import usable_template
+from pvebench.drivers.proxmox.vm.vm_copies import VmSnapshots, try_to_remove
 from pvebench.drivers.proxmox.vm.vm_create import (
     NodeContext,
     VmOptions,
@@ -24,7 +25,6 @@ from pvebench.drivers.proxmox.vm.vm_create import (
     upload_iso,
     vm_options,
 )
-from pvebench.drivers.proxmox.vm.vm_snapshots import VmSnapshots
 from pvebench.drivers.proxmox.vm.vm_undo import find_kept, fit, undo_vms
 from pvebench.errors import (
     DriverError,
@@ -71,29 +71,51 @@ def space_of(status: Mapping[str, Any], storage: str, node: str, min_free: int =
     return Space(free=int(status.get("avail", 0)), where=f"on {node}", reserve=reserve)
 
 
-class Volumes:
-    """Volumes of a VM by scenario."""
+class VmVolumes:
+    """pvebench's VM and volumes on a node. Owned by one worker thread.
+
+    Args:
+        storage_options: returns the options that new volumes of a storage have, by name in packs.
+
+    Attributes:
+        vm: the VM; None: there is none.
+        template: ID of the VM that the VM is a clone of; 0: none.
+    """
 
     def __init__(
-        self, context: NodeContext, vm: BenchVm, storage_options: Callable[[str], str]
+        self, context: NodeContext, options: VmOptions, storage_options: Callable[[str], str]
     ) -> None:
-        """Create the record of a new VM's volumes.
-
-        Args:
-            storage_options: name in packs -> options that its new volumes have.
-        """
+        self._context, self._options = context, options
         self._storage_options = storage_options
+        self._api, self._clock = context.api, context.clock
+        self._node, self._storages = context.node, context.storages
+        self.template = 0
+        self._tidied = self._clock.monotonic()
+        self._use(None)
+
+    def _use(self, vm: BenchVm | None) -> None:
+        """Begin the record of a VM's volumes."""
+        self.vm = vm
         self._created_with: dict[str, str] = {}
         """volid -> options of its storage at its creation."""
-        self.snapshots = VmSnapshots(context.api, vm)
-        self._api, self._node, self._storages = context.api, context.node, context.storages
-        self.vm = vm
         self._chained: set[str] = set()
         """volids that may have snapshots."""
         self._known: dict[str, Volume] = {}
         self._formats: dict[str, str] = {}
         self._filled: dict[str, Filled] = {}
         """volid -> its record in the VM's description."""
+
+    @property
+    def the_vm(self) -> BenchVm:
+        """The VM; raises SwitchFailed if there is none."""
+        if self.vm is None:
+            raise SwitchFailed("no benchmark VM")
+        return self.vm
+
+    @property
+    def snapshots(self) -> VmSnapshots:
+        """Snapshots of the VM's volumes."""
+        return VmSnapshots(self.the_vm)
 
     def find(self, scenario: Scenario) -> Volume | None:
         """Return the existing volume for `scenario`, of any size."""
@@ -119,7 +141,8 @@ class Volumes:
         except Rejected as error:
             raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
         need = volume_space(scenario, thick=STORAGE_TYPES[cluster_storage.type].thick)
-        space_of(status, storage, self._node, cluster_storage.min_free).require(storage, need)
+        space = space_of(status, storage, self._node, cluster_storage.min_free or 0)
+        space.require(storage, need)
         extension = STORAGE_TYPES[cluster_storage.type].extension
         options = self._storage_options(scenario.storage)
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
@@ -135,13 +158,15 @@ class Volumes:
         whole = size_bytes % MIB == 0
         size = f"{size_bytes // MIB}M" if whole else str(size_bytes // KIB)
         for number in range(_TRIES):
-            name = volume_name(self.vm.vmid, self.vm.mark, kind, number, extension=extension)
+            name = volume_name(
+                self.the_vm.vmid, self.the_vm.mark, kind, number, extension=extension
+            )
             try:
                 return str(
                     self._api.post(
                         path,
                         seconds=_CREATE_SECONDS,
-                        vmid=self.vm.vmid,
+                        vmid=self.the_vm.vmid,
                         filename=name,
                         size=size,
                         format=str(kind),
@@ -152,7 +177,9 @@ class Volumes:
             except Rejected as error:
                 if "already exists" not in error.text:
                     raise VolumeError(f"volume {name} on {storage}: {error.reason}") from error
-        raise VolumeError(f"storage {storage} has {_TRIES} volumes of VM {self.vm.vmid} already")
+        raise VolumeError(
+            f"storage {storage} has {_TRIES} volumes of VM {self.the_vm.vmid} already"
+        )
 
     def _look_for(self, storage: str, name: str) -> str:
         """Return the volid of a volume after a lost response; the name is unique to this VM."""
@@ -172,17 +199,17 @@ class Volumes:
         self._known = {key: known for key, known in self._known.items() if known != volume}
         self._formats.pop(volume.volid, None)
         self.note(volume, "")
-        if not self.vm.owns(volume.volid):
+        if not self.the_vm.owns(volume.volid):
             raise NotOwned(f"volume {volume.volid} not changed: not created by pvebench")
-        seen = self.vm.verify_owner()
+        seen = self.the_vm.verify_owner()
         if volume.volid in test_slots(seen.values).values():
             raise VolumeError(f"volume {volume.volid} still plugged in")
         if volume.volid in self._chained:
             self.snapshots.remove(volume.volid)
-            seen = self.vm.verify_owner()
+            seen = self.the_vm.verify_owner()
         key = unused_volumes(seen.values).get(volume.volid)
         if key is not None:  # else it was never plugged in: `BenchVm.destroy` removes it
-            self.vm.change(f"free {volume.volid}", delete=key)
+            self.the_vm.change(f"free {volume.volid}", delete=key)
 
     def resolve(self, volume: Volume) -> str:
         """Return the volume's format from the storage; empty if the token may not list it."""
@@ -197,16 +224,16 @@ class Volumes:
     def _listed(self, storage: str) -> dict[str, Mapping[str, Any]]:
         """Return volid -> storage entry, for the volumes of the VM."""
         path = f"/nodes/{self._node}/storage/{storage}/content"
-        entries = self._api.get(path, content="images", vmid=self.vm.vmid)
+        entries = self._api.get(path, content="images", vmid=self.the_vm.vmid)
         return {str(entry["volid"]): entry for entry in entries}
 
-    def take_over(self) -> None:
+    def _take_over(self) -> None:
         """Reuse the filled volumes of a kept VM; free its other volumes.
 
         Raises:
             As `BenchVm.change`.
         """
-        config = self.vm.verify_owner().values
+        config = self.the_vm.verify_owner().values
         claimed = filled_of(config)
         self._filled = {volume.volid: volume for volume in claimed if self._holds(volume)}
         self._known |= {
@@ -220,21 +247,21 @@ class Volumes:
         }
         self._created_with |= {volid: record.options for volid, record in self._filled.items()}
         if len(claimed) > len(self._filled):
-            self.vm.note_filled(self._filled.values())
+            self.the_vm.note_filled(self._filled.values())
         unfilled = [
             key
             for volid, key in unused_volumes(config).items()
-            if self.vm.owns(volid) and volid not in self._filled
+            if self.the_vm.owns(volid) and volid not in self._filled
         ]
         if unfilled:
-            self.vm.change("free unfilled volumes", delete=",".join(unfilled))
+            self.the_vm.change("free unfilled volumes", delete=",".join(unfilled))
 
     def _holds(self, record: Filled) -> bool:
         """Return whether a volume has the storage, its options, format and size of its record."""
         storage = self._storages.get(record.storage)
         if storage is None or not record.volid.startswith(f"{storage.id}:"):
             return False
-        if not self.vm.owns(record.volid):
+        if not self.the_vm.owns(record.volid):
             return False
         with contextlib.suppress(VolumeError):  # `fits` asks again before the volume is used
             if record.options != self._storage_options(record.storage):
@@ -244,19 +271,15 @@ class Volumes:
         listed = (str(entry.get("format")), entry.get("size", record.listed_bytes))
         return listed == (record.format, record.listed_bytes)
 
-    def has(self, volume: Volume) -> bool:
-        """Return whether a volume is one of the VM's."""
-        return any(known.volid == volume.volid for known in self._known.values())
-
     def content(self, volume: Volume) -> str:
         record = self._filled.get(volume.volid)
         return record.content if record else ""
 
     def note(self, volume: Volume, content: str) -> None:
         filled = {volid: record for volid, record in self._filled.items() if volid != volume.volid}
-        if content:
+        keys = (key for key, known in self._known.items() if known.volid == volume.volid)
+        if content and (key := next(keys, "")):
             entry = self._listed(self._storages[volume.storage].id).get(volume.volid, {})
-            key = next(key for key, known in self._known.items() if known.volid == volume.volid)
             filled[volume.volid] = Filled(
                 key=key,
                 storage=volume.storage,
@@ -268,48 +291,8 @@ class Volumes:
                 options=self._created_with.get(volume.volid, ""),
             )
         if filled != self._filled:
-            self.vm.note_filled(filled.values())
+            self.the_vm.note_filled(filled.values())
             self._filled = filled
-
-
-class VmVolumes:
-    """pvebench's VM and volumes on a node. Owned by one worker thread.
-
-    Args:
-        storage_options: returns the options that new volumes of a storage have, by name in packs.
-    """
-
-    def __init__(
-        self, context: NodeContext, options: VmOptions, storage_options: Callable[[str], str]
-    ) -> None:
-        self._context, self._options = context, options
-        self._storage_options = storage_options
-        self._api, self._journal, self._clock = context.api, context.journal, context.clock
-        self._volumes: Volumes | None = None
-        self.template = 0
-        """ID of the VM that the VM is a clone of; 0: none."""
-        self._tidied = self._clock.monotonic()
-
-    @property
-    def vm(self) -> BenchVm | None:
-        """The VM; None: there is none."""
-        return self._volumes.vm if self._volumes else None
-
-    @property
-    def the_vm(self) -> BenchVm:
-        """The VM; raises SwitchFailed if there is none."""
-        return self.the_volumes.vm
-
-    @property
-    def the_volumes(self) -> Volumes:
-        """The VM's volumes; raises SwitchFailed if there is none."""
-        if self._volumes is None:
-            raise SwitchFailed("no benchmark VM")
-        return self._volumes
-
-    def has(self, volume: Volume) -> bool:
-        """Return whether a volume is one of the VM's."""
-        return self._volumes is not None and self._volumes.has(volume)
 
     def vm_exists(self) -> bool:
         """Return whether there is a VM that pvebench still owns; drop it otherwise.
@@ -321,8 +304,8 @@ class VmVolumes:
         try:
             self.vm.recent_config()
         except (HypervisorGone, NotOwned):
-            self._volumes = None
-        return self._volumes is not None
+            self._use(None)
+        return self.vm is not None
 
     def tidy(self, in_use: Collection[int]) -> None:
         """Retry periodically to remove own archives, and own VMs that were locked before.
@@ -333,18 +316,10 @@ class VmVolumes:
         if self.vm is None or self._clock.monotonic() - self._tidied < _TIDY_SECONDS:
             return
         self._tidied = self._clock.monotonic()
-        try_to_remove(self._journal, self._api, self._clock, self.vm)
-        node, keep = self._context.node, self._options.keep
-        lines = undo_vms(
-            self._journal,
-            self._api,
-            self._clock,
-            node=node,
-            keep=keep,
-            concerns=lambda vmid: vmid not in in_use,
-        )
-        for line in lines:
-            log.warning("leftover from an earlier start", node=node, result=line)
+        try_to_remove(self.vm)
+        keep = self._options.keep
+        for line in undo_vms(self._context, keep=keep, concerns=lambda vmid: vmid not in in_use):
+            log.warning("leftover from an earlier start", node=self._context.node, result=line)
 
     def reuse_or_create(self, machine: Machine) -> None:
         """Reuse the kept VM, or create one.
@@ -352,35 +327,32 @@ class VmVolumes:
         Raises NotOwned, GuestImageError, DriverError: as `make_vm`, `upload_iso` and
             `usable_template`.
         """
-        node, storage = self._context.node, self._options.iso_storage
+        node = self._context.node
         self.template, iso, template = machine.template, "", None
         options = vm_options(node, self._options, machine)
         if machine.template:
             template = usable_template(self._api, node, machine.template)
             options = clone_options(node, self._options, machine)
         else:
-            iso = upload_iso(self._api, node, storage, self._context.image, self._clock)
+            iso = upload_iso(self._context, self._options.iso_storage, self._context.image)
         if not (self._options.keep and self._take_up(options, iso)):
-            vm, _ = make_vm(
-                *(self._api, self._clock, self._context.place, self._journal),
-                options=options,
-                iso=iso,
-                template=template,
-            )
-            self._volumes = Volumes(self._context, vm, self._storage_options)
+            vm, _ = make_vm(self._context, options, iso, template)
+            self._use(vm)
 
     def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
         """Reuse the VM that was kept with filled volumes; return whether there is one."""
-        place = self._context.place
-        kept = find_kept(self._api, self._clock, place, self._journal, self.template)
+        kept = find_kept(self._context, self.template)
         if kept is None:
             return False
         vm, in_use = kept
         fit(vm, options, iso)
-        volumes = Volumes(self._context, vm, self._storage_options)
-        volumes.take_over()
+        self._use(vm)
+        try:
+            self._take_over()
+        except BaseException:
+            self._use(None)
+            raise
         in_use()
-        self._volumes = volumes
         return True
 
     def give_up(self, clock: Clock) -> None:
@@ -399,19 +371,12 @@ class VmVolumes:
         def concerns(vmid: int) -> bool:
             return vmid == own or not further
 
-        lines = undo_vms(
-            self._journal,
-            self._api,
-            clock,
-            node=node,
-            keep=self._options.keep,
-            clean=True,
-            concerns=concerns,
-        )
-        self._volumes = None
+        access = replace(self._context, clock=clock)
+        lines = undo_vms(access, keep=self._options.keep, clean=True, concerns=concerns)
+        self._use(None)
         if any(
             details.get("node") == node and concerns(int(details["vmid"]))
-            for _, details in of_kinds(self._journal, KIND)
+            for _, details in of_kinds(self._context.journal, KIND)
         ):
             raise ServerGone(
                 "; ".join(lines),

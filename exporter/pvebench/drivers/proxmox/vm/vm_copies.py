@@ -1,12 +1,18 @@
-"""Archives of the benchmark VM that backups during runs create.
+"""Snapshots and backups of the benchmark VM.
 
-The marker of the VM in an archive's notes proves that pvebench created it, or the log of an own
-backup task that names an archive without notes: other backups of the same VM stay. An archive can
-be listed and removed only as long as the VM is in the pool.
+A snapshot covers the one volume that is plugged in then; a volume's chain is made of such ones.
+Proxmox keeps them in the VM's configuration, which does not change a volume's name; it removes them
+with the volume, and frees no volume that a snapshot needs (`snapshot_create` in
+PVE/AbstractConfig.pm, `try_deallocate_drive` in PVE/QemuServer.pm).
+
+Backups during runs create archives. The marker of the VM in an archive's notes proves that pvebench
+created it, or the log of an own backup task that names an archive without notes: other backups of
+the same VM stay. An archive can be listed and removed only as long as the VM is in the pool.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -24,10 +30,112 @@ from pvebench.drivers.proxmox.api.tasks import (
     was_killed,
 )
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, active_storages
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.errors import Busy, DriverError
 from pvebench.log import log
+from pvebench.model.disk import ChainKind, Format
 from pvebench.model.ports import Clock, Journal, of_kinds, remember
 from pvebench.model.units import show_bytes
+
+SNAPSHOT_SECONDS: Final = 600.0
+"""Time limit of a snapshot, a rollback or a removal, which copies data."""
+_DIGITS: Final = 12
+_TEMPORARY: Final = "op"
+
+
+class VmSnapshots:
+    """Snapshots of the volumes of a VM.
+
+    Every method raises as `BenchVm.change`, and AccessDenied without the right VM.Snapshot.
+    """
+
+    def __init__(self, vm: BenchVm) -> None:
+        self._api = vm.access.api
+        self._vm = vm
+
+    def depth(self, volid: str) -> int:
+        """Return the number of snapshots in the volume's chain."""
+        return sum(name != _name(volid, _TEMPORARY) for name in self._of(volid))
+
+    def _of(self, volid: str) -> list[str]:
+        rows = self._api.get(f"{self._vm.path}/snapshot")
+        return sorted(row["name"] for row in rows if row["name"].startswith(_name(volid, "")))
+
+    def extend(self, volid: str, depth: int) -> None:
+        """Take the missing snapshots of the plugged volume, or else return to the newest one.
+
+        The VM is off, as a rollback requires.
+        """
+        present = self.depth(volid)
+        for level in range(present, depth):
+            self._take(_name(volid, str(level)))
+        if present >= depth:
+            self._request("POST", f"{_name(volid, str(depth - 1))}/rollback", "qmrollback")
+
+    def begin(self, volid: str, **options: Any) -> str:
+        """Begin to take the snapshot of an operation; return the task."""
+        named = {**_parameters(_name(volid, _TEMPORARY)), **options}
+        return self._vm.tasks.begin(
+            lambda: self._api.post(f"{self._vm.path}/snapshot", **named), kind="qmsnapshot"
+        )
+
+    def begin_removal(self, volid: str) -> str:
+        """Begin to remove the snapshot of an operation; return the task."""
+        path = f"{self._vm.path}/snapshot/{_name(volid, _TEMPORARY)}"
+        return self._vm.tasks.begin(lambda: self._api.delete(path), kind="qmdelsnapshot")
+
+    def take_temporary(self, volid: str) -> None:
+        """Take the snapshot that an operation removes."""
+        self._take(_name(volid, _TEMPORARY))
+
+    def _take(self, name: str) -> None:
+        self._vm.run_task(
+            lambda: self._api.post(f"{self._vm.path}/snapshot", **_parameters(name)),
+            kind="qmsnapshot",
+            what=f"snapshot {name}",
+            seconds=SNAPSHOT_SECONDS,
+        )
+
+    def _request(self, method: str, name: str, kind: str) -> None:
+        call = {"POST": self._api.post, "DELETE": self._api.delete}[method]
+        self._vm.run_task(
+            lambda: call(f"{self._vm.path}/snapshot/{name}"),
+            kind=kind,
+            what=f"{kind} {name}",
+            seconds=SNAPSHOT_SECONDS,
+        )
+
+    def remove(self, volid: str, *, temporary: bool = False) -> None:
+        """Remove the volume's snapshots, the newest first, or only that of an operation."""
+        only = _name(volid, _TEMPORARY)
+        for name in reversed(self._of(volid)):
+            if name == only or not temporary:
+                self._request("DELETE", name, "qmdelsnapshot")
+
+
+def _parameters(name: str) -> dict[str, Any]:
+    return {"snapname": name, "description": "by pvebench, removed automatically"}
+
+
+def _name(volid: str, level: str) -> str:
+    digest = hashlib.sha256(volid.encode()).hexdigest()
+    return f"pvebench-{digest[:_DIGITS]}-{level}"
+
+
+def chain_kind(api: Api, storage: ClusterStorage, volume_format: str) -> ChainKind:
+    """Return the place of a volume's snapshots, from the storage's configuration.
+
+    Raises as `Api`.
+    """
+    if volume_format != Format.QCOW2:
+        return ChainKind.STORAGE
+    rows = api.get("/storage")
+    row: dict[str, Any] = next((entry for entry in rows if entry["storage"] == storage.id), {})
+    chained = str(row.get("snapshot-as-volume-chain") or "0") not in ("0", "")
+    return ChainKind.VOLUME if chained else ChainKind.INTERNAL
+
+
+# --- Archives
 
 BACKUP: Final = "vzdump"
 """Type of the tasks of backups; one that waits for another backup runs, too."""
@@ -50,16 +158,19 @@ def notes(mark: str) -> str:
     return f"pvebench {mark}, removed automatically"
 
 
-def expect_archive(
-    journal: Journal, api: Api, vm: BenchVm, node: str, storage: str, size_bytes: int = 0
-) -> None:
+def expect_archive(vm: BenchVm, storage: str, size_bytes: int = 0) -> None:
     """Record that an archive of the VM, of at most so many bytes, is about to be created."""
-    details = {"node": node, "vmid": str(vm.vmid), "storage": storage, "mark": vm.mark}
+    details = _of_vm(vm, newest_task(vm.access.api, vm.access.node, BACKUP, str(vm.vmid)))
     details |= {"most": show_bytes(size_bytes)} if size_bytes else {}
-    journal.open(KIND, {**details, "newest": newest_task(api, node, BACKUP, str(vm.vmid))})
+    vm.access.journal.open(KIND, {**details, "storage": storage})
 
 
-def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> list[str]:
+def _of_vm(vm: BenchVm, newest: str = "") -> dict[str, str]:
+    node = vm.access.node
+    return {"node": node, "vmid": str(vm.vmid), "mark": vm.mark, "newest": newest}
+
+
+def remove_archives(vm: BenchVm) -> list[str]:
     """Remove the recorded archives of a VM; return a line about each record.
 
     A record on a storage that the token no longer sees is closed: it was deleted, or left the pool.
@@ -67,6 +178,7 @@ def remove_archives(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> li
     Raises DriverError: not possible at present; the records stay.
     """
     lines = []
+    api, clock, journal = vm.access.api, vm.access.clock, vm.access.journal
     for number, details in of_kinds(journal, KIND):
         if not details.keys() >= _KEYS or details["mark"] != vm.mark:
             continue
@@ -101,17 +213,15 @@ def _left_by(named: re.Match[str] | None, details: Mapping[str, str]) -> str:
     )
 
 
-def remove_unrecorded(api: Api, clock: Clock, vm: BenchVm, node: str) -> int:
+def remove_unrecorded(vm: BenchVm) -> int:
     """Remove the archives of a VM without records, of a lost journal; return their number.
 
     Raises DriverError: not possible at present, or a backup runs.
     """
     vm.require_unlocked("remove its backups")
-    count = 0
-    of_vm = {"node": node, "vmid": str(vm.vmid), "mark": vm.mark, "newest": ""}
-    for storage in active_storages(api, node, "backup"):
-        count += _remove(api, clock, {**of_vm, "storage": storage})
-    return count
+    api, clock = vm.access.api, vm.access.clock
+    storages = active_storages(api, vm.access.node, "backup")
+    return sum(_remove(api, clock, {**_of_vm(vm), "storage": storage}) for storage in storages)
 
 
 def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None:
@@ -134,10 +244,10 @@ def _wait_for_backup(api: Api, clock: Clock, details: Mapping[str, str]) -> None
     )
 
 
-def try_to_remove(journal: Journal, api: Api, clock: Clock, vm: BenchVm) -> None:
+def try_to_remove(vm: BenchVm) -> None:
     """Remove the recorded archives of a VM in use, if possible at present; else records stay."""
     try:
-        for line in remove_archives(journal, api, clock, vm):
+        for line in remove_archives(vm):
             log.info("backups of an operation", result=line)
     except DriverError as error:
         log.warning("backups of an operation remain; pvebench retries", reason=error.reason)
@@ -205,9 +315,7 @@ def _remove(api: Api, clock: Clock, details: Mapping[str, str]) -> int:
     own = own_archives(api, path, details["vmid"], details["mark"])
     own += _without_notes(api, path, details)
     for volid in own:
-        tasks = Tasks(api, details["node"], clock)
-        tasks.learn()
-        tasks.run(
+        Tasks(api, details["node"], clock).run(
             partial(api.delete, f"{path}/{volid}"),
             kind="imgdel",
             what=f"remove backup {volid}",
