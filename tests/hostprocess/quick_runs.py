@@ -17,7 +17,7 @@ from typing import Any, Final
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.block_devices import identity
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import StorageContext
 from pvebench.drivers.storages.identity import claim

@@ -16,7 +16,7 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.backend_router import local_router
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.identity import HEAD_BYTES, claim
 from pvebench.model.disk import Bus

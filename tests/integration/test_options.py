@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from integration.conftest import MACHINE, Lab, LabBench, scenario
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from integration.conftest import MACHINE, Lab, LabBench, scenario
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import QemuMachine, processes_with

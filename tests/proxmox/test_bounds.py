@@ -37,7 +37,7 @@ from pvebench.drivers.proxmox.vm import agent
 from pvebench.drivers.proxmox.vm.agent import AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import pool_members
 from pvebench.drivers.proxmox.vm.description import filled_of
-from pvebench.drivers.proxmox.vm.vm_undo import undo_vms
+from pvebench.drivers.proxmox.vm.leftover_vms import undo_vms
 from pvebench.errors import (
     DriverError,
     OutputUnreadable,

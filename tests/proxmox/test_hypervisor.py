@@ -313,7 +313,7 @@ def test_a_further_vm_does_not_take_up_the_kept_one(site: Site) -> None:
 def test_the_end_of_the_benchmark_vm_removes_what_another_could_not(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pvebench.drivers.proxmox.vm.vm_undo._LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("pvebench.drivers.proxmox.vm.leftover_vms._LOCK_SECONDS", 0.0)
     site.node.boot(MACHINE)
     other = launched(site.node)
     other.boot(MACHINE)

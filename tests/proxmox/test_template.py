@@ -20,7 +20,7 @@ from pvebench.drivers.proxmox.api.connection import Api
 from pvebench.drivers.proxmox.api.tasks import Tasks
 from pvebench.drivers.proxmox.proxmox_settings import ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import NodeChecks
-from pvebench.drivers.proxmox.vm import vm_undo
+from pvebench.drivers.proxmox.vm import leftover_vms
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_create import VmOptions, clone_options, make_vm
 from pvebench.errors import AccessDenied, HypervisorGone, SwitchFailed
@@ -211,7 +211,7 @@ def test_a_clone_that_takes_longer_than_the_wait_is_removed_later(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clone is not in the pool before its task ends, so the token does not see it."""
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
     install(site)
     site.cluster.may_copy.clear()
     number = request_of_clone(site)
@@ -222,7 +222,7 @@ def test_a_clone_that_takes_longer_than_the_wait_is_removed_later(
     assert site.store.journal.pending()
     site.cluster.tasks.all[-1].stopped.set()
     site.cluster.idle()
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 60.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 60.0)
     assert site.undo() == ["VM 9000 already gone"]
     assert site.cluster.vms.keys() == {TEMPLATE}
 
@@ -304,7 +304,7 @@ def test_a_clone_that_fails_midway_leaves_nothing_and_says_why(site: Site) -> No
 def test_a_killed_clone_is_named_with_its_marker_for_root(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
     install(site)
     number = request_of_clone(site)
     site.cluster.may_copy.clear()

@@ -15,7 +15,7 @@ import pytest
 from pve.site import POOL, QuickClock, Site
 from pve.vms import Vm
 from pvebench.drivers.proxmox.api.connection import Api
-from pvebench.drivers.proxmox.vm import vm_undo
+from pvebench.drivers.proxmox.vm import leftover_vms
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import description
 from pvebench.drivers.proxmox.vm.vm_create import make_vm, upload_iso
@@ -132,7 +132,7 @@ def test_a_creation_that_takes_longer_than_the_wait_is_removed_later(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The VM is not in the pool before its task ends, so the token does not see it."""
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
     number = requests_before_creation(site)
     goes_on, update = threading.Event(), Vm.update
 
@@ -148,14 +148,14 @@ def test_a_creation_that_takes_longer_than_the_wait_is_removed_later(
     assert "still created" in line
     assert site.store.journal.pending()
     goes_on.set()
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 60.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 60.0)
     assert site.undo() == ["removed VM 9000 with its volumes"]
 
 
 def test_a_vm_without_marker_that_a_crash_of_its_node_left_is_named(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
     details = {"node": "pve1", "pool": POOL, "vmid": "9000", "mark": "0" * 32, "newest": ""}
     site.store.journal.open(KIND, details)
     site.cluster._reserve("pve1", 9000)  # the task ended with the node

@@ -17,7 +17,7 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import filled_of
-from pvebench.drivers.proxmox.vm.vm_undo import KEPT, undo_vms
+from pvebench.drivers.proxmox.vm.leftover_vms import KEPT, undo_vms
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario

@@ -16,8 +16,8 @@ from pvebench.drivers.proxmox.api.connection import Api, Server, Token
 from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.leftover_vms import undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions
-from pvebench.drivers.proxmox.vm.vm_undo import undo_vms
 from pvebench.guest.image import GuestImage
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format

@@ -28,7 +28,7 @@ from pvebench.drivers.proxmox.api.privileges import vm_privileges
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, section
 from pvebench.drivers.proxmox.vm import vm_volumes
 from pvebench.drivers.proxmox.vm.description import mark_of
-from pvebench.drivers.proxmox.vm.vm_undo import KEPT
+from pvebench.drivers.proxmox.vm.leftover_vms import KEPT
 from pvebench.errors import PvebenchError
 from pvebench.model.ports import Site
 from pvebench.model.run import Run

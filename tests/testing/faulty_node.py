@@ -193,7 +193,7 @@ class FaultyHypervisor(SimulatedHypervisor):
     def _await_guest(self) -> SimulatedGuest:
         super()._await_guest()
         if self.faults.strikes(Fault.BOOT_HANGS):
-            self._power_off()
+            self.power_off()
             raise GuestTimeout("simulated: no response of the guest agent")
         return FaultyGuest(self)
 
@@ -247,7 +247,7 @@ class FaultyHypervisor(SimulatedHypervisor):
     def _read_back(self, disk: PluggedDisk, guest: Guest) -> Attachment:
         attachment = super()._read_back(disk, guest)
         if self.faults.strikes(Fault.ATTACH_FAILS):
-            self._power_off()
+            self.power_off()
             raise SwitchFailed("simulated: hot-plug failed")
         if self.faults.strikes(Fault.WRONG_CACHE):
             cache = next(cache for cache in Cache if cache is not disk.disk.cache)
@@ -257,16 +257,16 @@ class FaultyHypervisor(SimulatedHypervisor):
 
     def _unplug(self, disk: PluggedDisk) -> None:
         if self.guest is None or not self.guest.alive:
-            self._power_off()
+            self.power_off()
             return
         super()._unplug(disk)
         if self.faults.strikes(Fault.DETACH_FAILS):
-            self._power_off()
+            self.power_off()
             raise SwitchFailed("simulated: the guest does not release the disk")
         self._remove_target()
 
     def shutdown(self) -> None:
-        self._power_off()
+        self.power_off()
         for key in list(self.volumes):
             self._remove(key)
 
@@ -292,7 +292,7 @@ class FaultyHypervisor(SimulatedHypervisor):
     def _alive(self) -> None:
         super()._alive()
         if self.faults.strikes(Fault.QEMU_EXITS):
-            self._power_off()
+            self.power_off()
             raise HypervisorGone("simulated: QEMU has exited")
 
 

@@ -108,8 +108,9 @@ PLACES: Final = {
         drivers/proxmox/node/node_ssh.py:NodeSsh.start_time
         drivers/proxmox/node/node_ssh.py:_pid drivers/proxmox/vm/bench_vm.py:BenchVm._await_change
         drivers/proxmox/vm/bench_vm.py:BenchVm.verify_owner
-        drivers/proxmox/vm/vm_undo.py:_is_born drivers/proxmox/vm/vm_undo.py:_refuse_unseen
-        drivers/proxmox/vm/vm_undo.py:_wait_for_lock drivers/proxmox/vm/vm_create.py:mark_again
+        drivers/proxmox/vm/leftover_vms.py:_is_born
+        drivers/proxmox/vm/leftover_vms.py:_refuse_unseen
+        drivers/proxmox/vm/leftover_vms.py:_wait_for_lock drivers/proxmox/vm/vm_create.py:mark_again
         verdicts/verdict_updates.py:VerdictService.judge
     """,
 }

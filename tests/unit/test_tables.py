@@ -149,7 +149,7 @@ ELSEWHERE = {
     "interfaces, which each driver implements": "guest ports",
     "values of every test of a run": "scenario volume workload",
     "advice/test_gate.py": "gate_bound upgrade",
-    "advice/test_recommendation.py": "next_measurements sentences",
+    "advice/test_recommendation.py": "next_measurements recommendation_text",
     "advice/test_audit.py": "vm_findings",
     "by whole histories": "gradual_change levels partial_change performance_index placebos",
     "commands, in the tests of what they show": "cluster notify runs sanitize setup storage",

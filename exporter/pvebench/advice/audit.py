@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Recommendation, Standing, compare
-from pvebench.advice.sentences import PURPOSES, gain_data, gain_text, ids_text, regression_text
+from pvebench.advice.recommendation_text import (
+    PURPOSES,
+    gain_data,
+    gain_text,
+    ids_text,
+    regression_text,
+)
 from pvebench.advice.vm_findings import (
     Finding,
     disk_findings,

@@ -14,7 +14,7 @@ import click
 from pvebench.advice.audit import audit, audit_data, audit_lines
 from pvebench.advice.next_measurements import Proposal, pack_text, proposal_text, proposals
 from pvebench.advice.recommendation import Recommendation, compare, recommendations
-from pvebench.advice.sentences import (
+from pvebench.advice.recommendation_text import (
     NOTHING,
     UNASSESSED,
     RunsOf,

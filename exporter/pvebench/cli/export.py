@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.sentences import advice_lines, heading, newest_runs
+from pvebench.advice.recommendation_text import advice_lines, heading, newest_runs
 from pvebench.cli.main import PluginGroup
 from pvebench.cli.options import output_option, read_settings, settings_options, write_output
 from pvebench.cli.selection import (

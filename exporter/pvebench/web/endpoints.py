@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from pvebench import __version__
-from pvebench.advice.sentences import NOTHING, UNASSESSED
+from pvebench.advice.recommendation_text import NOTHING, UNASSESSED
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.report.card import THEMES, card_png, make_card

@@ -23,7 +23,7 @@ from pvebench.drivers.linux.block_devices import VolumeFile, devices_below
 from pvebench.drivers.linux.host_tools import HostTools, tool_version
 from pvebench.drivers.linux.io_counters import counters_of
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages.contract import MARK, Storage, instance_id
 from pvebench.drivers.storages.storage_settings import (
     LocalSettings,

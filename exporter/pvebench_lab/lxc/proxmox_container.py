@@ -21,8 +21,8 @@ from typing import ClassVar, Final
 from pvebench.drivers.proxmox.node.node_backends import LEFT_HERE, OrphanGuest
 from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.vm.bench_vm import NodeAccess
+from pvebench.drivers.proxmox.vm.leftover_vms import undo_guests
 from pvebench.drivers.proxmox.vm.vm_create import free_ids, no_free_id
-from pvebench.drivers.proxmox.vm.vm_undo import undo_guests
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
     DriverError,

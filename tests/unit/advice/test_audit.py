@@ -12,7 +12,7 @@ import pytest
 
 from pvebench.advice.audit import AuditedDisk, audit, audit_data, audit_lines
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.sentences import ids_text
+from pvebench.advice.recommendation_text import ids_text
 from pvebench.advice.vm_findings import vm_findings
 from pvebench.drivers.driver import AuditedCluster, AuditedVm
 from pvebench.store.live_results import View

@@ -21,7 +21,13 @@ from pvebench.advice.recommendation import (
     purpose_of,
     recommendations,
 )
-from pvebench.advice.sentences import PURPOSES, advice_data, advice_lines, first_sentence, ids_text
+from pvebench.advice.recommendation_text import (
+    PURPOSES,
+    advice_data,
+    advice_lines,
+    first_sentence,
+    ids_text,
+)
 from pvebench.analysis.change import Change, Move
 from pvebench.cli.advise import _without_aio
 from pvebench.cli.main import run_cli

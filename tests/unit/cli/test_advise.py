@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.advice.sentences import UNASSESSED
+from pvebench.advice.recommendation_text import UNASSESSED
 from pvebench.cli.main import run_cli
 from testing.packs import QUICK
 from testing.simulations import simulate

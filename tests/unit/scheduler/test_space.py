@@ -17,7 +17,7 @@ from pvebench.config import load_pack
 from pvebench.drivers import DRIVERS
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.block_graph import Names
-from pvebench.drivers.qemu.disk_operations import DiskOperation
+from pvebench.drivers.qemu.operations_under_load import DiskOperation
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.directory import DirectoryStorage, check_space

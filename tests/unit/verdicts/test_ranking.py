@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.advice.recommendation import recommendations
-from pvebench.advice.sentences import NOTHING
+from pvebench.advice.recommendation_text import NOTHING
 from pvebench.cli.progress import result_text
 from pvebench.metrics.exposition import Families
 from pvebench.metrics.result_collectors import collect_settings, snapshot_of

@@ -44,8 +44,8 @@ from pvebench.drivers.proxmox.proxmox_settings import (
 from pvebench.drivers.proxmox.setup.checks import NodeChecks
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, read_config
 from pvebench.drivers.proxmox.vm.description import mark_of
+from pvebench.drivers.proxmox.vm.leftover_vms import KEPT, undo_vms
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, find_iso
-from pvebench.drivers.proxmox.vm.vm_undo import KEPT, undo_vms
 from pvebench.drivers.storages.server_link import ServerLink
 from pvebench.errors import AccessDenied, DriverError, PvebenchError, ServerGone
 from pvebench.guest.build import needs_build

@@ -25,7 +25,6 @@ from pvebench.drivers.proxmox.vm import hotplug
 from pvebench.drivers.proxmox.vm.agent import AgentClient, AgentGuest
 from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, node_time, refuse_without_rights
 from pvebench.drivers.proxmox.vm.description import CLAIM_SECONDS
-from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import (
     SLOT,
     STORAGE_TYPES,
@@ -36,6 +35,7 @@ from pvebench.drivers.proxmox.vm.drive import (
     test_slots,
 )
 from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
+from pvebench.drivers.proxmox.vm.operations_under_load import DiskOperation
 from pvebench.drivers.proxmox.vm.vm_copies import chain_kind
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext, VmOptions, cpu_options
 from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes

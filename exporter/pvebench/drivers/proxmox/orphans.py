@@ -1,7 +1,7 @@
 """Orphans of any pvebench on a cluster, in a journal or not: VMs of the pool, guests of backends.
 
-`vm.vm_undo` handles those of this instance's journal; this module lists all, and removes only what
-was listed and still has its ownership marker.
+`vm.leftover_vms` handles those of this instance's journal; this module lists all, and removes only
+what was listed and still has its ownership marker.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pvebench.drivers.proxmox.vm.bench_vm import (
 )
 from pvebench.drivers.proxmox.vm.description import claim_of, is_valid_claim, mark_of
 from pvebench.drivers.proxmox.vm.drive import belongs, held_volumes
+from pvebench.drivers.proxmox.vm.leftover_vms import KEPT
 from pvebench.drivers.proxmox.vm.vm_copies import remove_unrecorded
-from pvebench.drivers.proxmox.vm.vm_undo import KEPT
 from pvebench.errors import AccessDenied, DriverError, NotOwned, PvebenchError, ServerGone
 from pvebench.log import log
 from pvebench.model.ports import Clock, Journal, of_kinds

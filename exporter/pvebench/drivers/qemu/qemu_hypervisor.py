@@ -20,7 +20,7 @@ from pvebench.drivers.driver import (
     image_summary,
 )
 from pvebench.drivers.linux.procfs import ProcProbe, available_memory, host_facts, total_memory
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,
@@ -39,7 +39,6 @@ from pvebench.drivers.qemu.block_graph import (
     is_limited,
     objects,
 )
-from pvebench.drivers.qemu.disk_operations import DiskOperation
 from pvebench.drivers.qemu.disk_readback import UNVERIFIED, look, read_back
 from pvebench.drivers.qemu.machine import (
     BOOT_SECONDS,
@@ -48,6 +47,7 @@ from pvebench.drivers.qemu.machine import (
     prove_kvm,
     qemu_facts,
 )
+from pvebench.drivers.qemu.operations_under_load import DiskOperation
 from pvebench.drivers.qemu.qmp import QemuGuest
 from pvebench.drivers.storages.contract import (
     SnapshotStorage,

@@ -14,7 +14,13 @@ from typing import Final
 from urllib.parse import quote
 
 from pvebench.advice.recommendation import Recommendation, recommendations
-from pvebench.advice.sentences import PURPOSES, advice_lines, first_sentence, heading, newest_runs
+from pvebench.advice.recommendation_text import (
+    PURPOSES,
+    advice_lines,
+    first_sentence,
+    heading,
+    newest_runs,
+)
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import durable_of

@@ -18,7 +18,7 @@ from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.linux.block_devices import users
 from pvebench.drivers.linux.host_tools import HostTools
 from pvebench.drivers.linux.procfs import ProcProbe
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.directory import DirectoryStorage

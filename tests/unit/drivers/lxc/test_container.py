@@ -15,7 +15,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.linux.procfs import ProcProbe, cpu_seconds
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, cluster_storages
 from pvebench.drivers.storages import KINDS
 from pvebench.errors import SwitchFailed

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.local_undo import UNDO, undo_local
+from pvebench.drivers.local_leftovers import UNDO, undo_local
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.machine import CONSOLE, QemuMachine

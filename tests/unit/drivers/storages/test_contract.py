@@ -8,7 +8,7 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import DriverContext
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages.contract import instance_id
 from pvebench.drivers.storages.directory import DirectoryStorage, DirSettings
 from pvebench.drivers.storages.storage_settings import LocalSettings, make_storages

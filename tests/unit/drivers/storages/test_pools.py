@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import Storage, pool_options
 from pvebench.errors import NoSpace, VolumeError

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pvebench.drivers.storages.qemu_img as images
-from pvebench.drivers.local_undo import undo_local
+from pvebench.drivers.local_leftovers import undo_local
 from pvebench.drivers.storages import directory, own_files
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import NoSpace, VolumeError

@@ -15,6 +15,7 @@ from pvebench.drivers.proxmox.api.faults import Rejected
 from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm
 from pvebench.drivers.proxmox.vm.description import Filled, filled_of
 from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, test_slots, unused_volumes, volume_name
+from pvebench.drivers.proxmox.vm.leftover_vms import find_kept, fit, undo_vms
 from pvebench.drivers.proxmox.vm.template import usable_template
 from pvebench.drivers.proxmox.vm.vm_copies import VmSnapshots, try_to_remove
 from pvebench.drivers.proxmox.vm.vm_create import (
@@ -25,7 +26,6 @@ from pvebench.drivers.proxmox.vm.vm_create import (
     upload_iso,
     vm_options,
 )
-from pvebench.drivers.proxmox.vm.vm_undo import find_kept, fit, undo_vms
 from pvebench.errors import (
     DriverError,
     HypervisorGone,

@@ -16,8 +16,8 @@ import pytest
 from pve.server import RunningApi
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.vm import vm_copies, vm_undo
-from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
+from pvebench.drivers.proxmox.vm import leftover_vms, vm_copies
+from pvebench.drivers.proxmox.vm.operations_under_load import DiskOperation
 from pvebench.errors import Busy, OperationFailed
 from pvebench.model.disk import Format
 from pvebench.model.ports import REMAINS
@@ -30,8 +30,8 @@ __all__ = ["api", "config", "granted"]
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm_copies, "SEARCH_SECONDS", 1.0)
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
-    monkeypatch.setattr(vm_undo, "_LOCK_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_LOCK_SECONDS", 1.0)
 
 
 def begin(site: Site, name: str, kind: str) -> DiskOperation:

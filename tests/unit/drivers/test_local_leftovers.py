@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import text
 
 from pvebench.drivers import driver_of, engine_of
-from pvebench.drivers.local_undo import UNDO
-from pvebench.drivers.local_undo import VM_KIND as LOCAL_VM
+from pvebench.drivers.local_leftovers import UNDO
+from pvebench.drivers.local_leftovers import VM_KIND as LOCAL_VM
 from pvebench.drivers.proxmox.vm.bench_vm import KIND as PROXMOX_VM
-from pvebench.drivers.proxmox.vm.vm_undo import KEPT, undo_vms
+from pvebench.drivers.proxmox.vm.leftover_vms import KEPT, undo_vms
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import MARK, instance_id
 from pvebench.errors import SwitchFailed

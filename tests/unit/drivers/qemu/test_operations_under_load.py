@@ -12,7 +12,7 @@ import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
 from pvebench.drivers.qemu.block_graph import Names
-from pvebench.drivers.qemu.disk_operations import DiskOperation
+from pvebench.drivers.qemu.operations_under_load import DiskOperation
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.drivers.storages.contract import SnapshotStorage
 from pvebench.model.disk import Bus, Cache, Disk, Format

@@ -30,11 +30,11 @@ from pvebench.drivers.proxmox.node.node_activity import OperationGuard
 from pvebench.drivers.proxmox.orphans import find_orphans, remove_orphan
 from pvebench.drivers.proxmox.proxmox_settings import ClusterStorageSettings, ProxmoxSettings
 from pvebench.drivers.proxmox.setup.checks import NodeChecks, needs_of
-from pvebench.drivers.proxmox.vm import drive, hotplug, vm_copies, vm_undo
+from pvebench.drivers.proxmox.vm import drive, hotplug, leftover_vms, vm_copies
 from pvebench.drivers.proxmox.vm.description import mark_of
-from pvebench.drivers.proxmox.vm.disk_operations import DiskOperation
 from pvebench.drivers.proxmox.vm.drive import OperationTargets, storage_kind
 from pvebench.drivers.proxmox.vm.hotplug import unplug
+from pvebench.drivers.proxmox.vm.operations_under_load import DiskOperation
 from pvebench.drivers.proxmox.vm.vm_copies import KIND, expect_archive, notes
 from pvebench.errors import (
     AccessDenied,
@@ -336,7 +336,7 @@ def test_a_restore_that_runs_at_a_crash_is_removed_once_it_has_ended(
     allowed: Site, monkeypatch: Patch
 ) -> None:
     """Its VM has an empty configuration without marker for as long as it runs."""
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
     monkeypatch.setattr(vm_copies, "SEARCH_SECONDS", 1.0)
     attach(allowed)
     one = allowed.node.operate("restore", 0)
@@ -356,7 +356,7 @@ EMPTY = {"memory": "128"}
 
 def restored_in_vain(site: Site, monkeypatch: Patch) -> int:
     """Crash beside a restore that fails after its start; return the ID of its VM."""
-    monkeypatch.setattr(vm_undo, "_BIRTH_SECONDS", 1.0)
+    monkeypatch.setattr(leftover_vms, "_BIRTH_SECONDS", 1.0)
     monkeypatch.setattr(vm_copies, "SEARCH_SECONDS", 1.0)
     attach(site)
     one = site.node.operate("restore", 0)
