@@ -34,9 +34,8 @@ def stepped(at: int, ratio: float, runs: int = 120, seed: int = 1) -> list[float
 
 def history_of(values: Sequence[float], times: Sequence[float] = ()) -> CaseHistory:
     """Return a history of logarithms, with one run a day unless there are times."""
-    ended = np.array(times if len(times) else [DAY * run for run in range(len(values))])
-    (history,) = material([Series(ended, np.array(values))], [{}]).histories
-    return history
+    series = Series(np.array(times or DAY * np.arange(len(values))), np.array(values))
+    return material([series], [{}]).histories[0]
 
 
 def scan(values: Sequence[float], times: Sequence[float] = ()) -> Scanned:

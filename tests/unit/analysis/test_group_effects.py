@@ -22,10 +22,10 @@ def groups_of(ratios: list[float], *, after: int, seed: int) -> list[tuple[tuple
     shared = np.median(values, axis=0)
     times = np.arange(BEFORE + after) * 86400.0
     histories = material([Series(times, row) for row in values], CASES * [{}]).histories
-    before, behind = np.split(values - shared, [BEFORE], axis=1)
-    known = Past(before).at(behind, np.full(CASES, after))
+    own = values - shared
+    known = Past(own[:, :BEFORE]).at(own[:, BEFORE:], np.full(CASES, after))
     host = common_of(shared, times.tolist(), BEFORE)
-    shift = shift_of_cases(known, histories, float(times[BEFORE]), host=host)
+    shift = shift_of_cases(known, histories, times[BEFORE], host=host)
     return [found.group for found in shift.groups]
 
 

@@ -8,15 +8,8 @@ import random
 import numpy as np
 
 from pvebench.analysis import noise_patterns
-from pvebench.analysis.changepoints import scan
-from testing.answers import material
+from testing.answers import ask
 from testing.noise import Series
-
-
-def steps_of(values: list[float], times: list[float]) -> list[int]:
-    """Return the first runs of the detected levels."""
-    (history,) = material([Series(np.array(times), np.array(values))], [{}]).histories
-    return [history.split(step.time) for step in scan(history).steps]
 
 
 def test_hours_of_the_day_are_no_levels() -> None:
@@ -27,10 +20,10 @@ def test_hours_of_the_day_are_no_levels() -> None:
         for time in times
     ]
     at = 24 * 20 + 3
-    slower = [value + (math.log(0.8) if run >= at else 0.0) for run, value in enumerate(values)]
-    assert not [place for place in steps_of(values, times) if place > 72]
-    (found,) = [place for place in steps_of(slower, times) if place > 72]
-    assert abs(found - at) <= 3
+    series = Series(np.array(times), np.array(values))
+    assert not [change for change in ask(series).changes if change.index(times) > 72]
+    (found,) = ask(series.changed(at, 0.8)).changes
+    assert abs(found.index(times) - at) <= 3
 
 
 def test_an_effect_of_an_hour_needs_days_that_agree() -> None:
