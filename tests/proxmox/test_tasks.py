@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from pve.site import MACHINE, Site, scenario
-from pvebench.drivers.proxmox.api.tasks import KEPT_TASKS, share_of_log
-from pvebench.errors import SwitchFailed
+from pvebench.drivers.proxmox.api.tasks import KEPT_TASKS, Tasks, share_of_log
+from pvebench.errors import DriverError, OutcomeUnknown, SwitchFailed
 from pvebench.metrics.exposition import Families
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Traffic
@@ -94,3 +95,15 @@ def test_a_change_that_goes_on_after_the_reply_was_lost_is_waited_for(
     vm = site.node._held.the_vm
     vm.change("tag", tags="pvebench-slow")
     assert vm.read().values["tags"] == "pvebench-slow"
+
+
+def test_after_a_failed_list_of_tasks_an_old_task_is_not_taken_for_a_lost_one(site: Site) -> None:
+    site.node.boot(MACHINE)
+    access, lost = site.access(), Mock(side_effect=OutcomeUnknown("no response"))
+    tasks = Tasks(access.api, access.node, access.clock, vmid=9000)
+    site.faults.add("status", "GET", "/tasks", times=99, text="got timeout")
+    with pytest.raises(DriverError, match="got timeout"):
+        tasks.begin(lost, kind="qmstart")
+    site.faults.active.clear()
+    with pytest.raises(OutcomeUnknown):
+        tasks.begin(lost, kind="qmstart")

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +19,7 @@ from pvebench.drivers.proxmox.hypervisor import ProxmoxHypervisor
 from pvebench.drivers.proxmox.vm.bench_vm import KIND
 from pvebench.drivers.proxmox.vm.description import filled_of
 from pvebench.drivers.proxmox.vm.leftover_vms import KEPT, undo_vms
-from pvebench.errors import DriverError, OutcomeUnknown
+from pvebench.errors import DriverError, OutcomeUnknown, StoreError
 from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
@@ -84,6 +85,20 @@ def test_it_stays_however_often_pvebench_starts(site: Site) -> None:
     for _ in range(3):
         site.node.shutdown()
         assert begin(site).volume(scenario()) == (first, False)
+    assert kinds(site) == [KIND]
+
+
+def test_a_kept_vm_is_used_only_after_its_journal_entry(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(site)
+    first = fill(site, scenario())
+    site.node.shutdown()
+    node, full = begin(site), Mock(side_effect=StoreError("disk full"))
+    with monkeypatch.context() as patch, pytest.raises(StoreError):
+        patch.setattr(type(site.store.journal), "open", full)
+        node.volume(scenario())
+    assert node.volume(scenario()) == (first, False)
     assert kinds(site) == [KIND]
 
 

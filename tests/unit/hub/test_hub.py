@@ -16,6 +16,23 @@ def test_migrating_again_changes_nothing(login: str, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "schema 0001\n"
 
 
+def test_a_newer_schema_is_not_called_this_one(
+    login: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with psycopg.connect(login) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+    assert run_cli(["hub", "migrate", "--database", login]) == 3
+    assert "has schema 0002, this pvebench has 0001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["migrate", "doctor"])
+def test_an_invalid_url_is_not_shown_with_its_password(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["hub", command, "--database", "postgresql+psycopg://me:secret@host/db"]) == 3
+    assert "secret" not in capsys.readouterr().err
+
+
 def test_a_site_is_added_held_continued_and_forgotten(
     login: str, hub: HubDatabase, capsys: pytest.CaptureFixture[str]
 ) -> None:

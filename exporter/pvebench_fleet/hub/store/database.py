@@ -11,14 +11,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
-from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 
 from pvebench.model.units import DAY
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
 from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
-from pvebench_fleet.hub.store.schema import HEAD, OF_SITE, revision_of
+from pvebench_fleet.hub.store.schema import OF_SITE, check_revision, connect
 from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 
 T = TypeVar("T")
@@ -128,11 +127,9 @@ class HubDatabase:
     def _opened(self, connection: Connection | None) -> Connection:
         if connection is not None and not connection.closed:
             return connection
-        opened = psycopg.connect(
-            self._url, row_factory=dict_row, autocommit=True, connect_timeout=CONNECT_SECONDS
-        )
+        opened = connect(self._url, autocommit=True, connect_timeout=CONNECT_SECONDS)
         try:
-            _check_schema(opened)
+            check_revision(opened)
             if self._role:
                 _change_role(opened, "SET ROLE {}", self._role)
         except BaseException:
@@ -333,16 +330,6 @@ def _change_role(connection: Connection, query: LiteralString, role: str) -> Non
 def _check_known(change: SiteTransaction) -> None:
     if change.site.state is State.FORGOTTEN:
         raise SiteUnknown("the site was forgotten", next_step="add a site of another name")
-
-
-def _check_schema(connection: Connection) -> None:
-    revision = revision_of(connection)
-    if revision != HEAD:
-        raise HubDatabaseError(
-            f"the hub's database has schema {revision}, this pvebench has {HEAD}",
-            cause="it was never migrated, or by another version",
-            next_step="run `pvebench hub migrate`",
-        )
 
 
 def _digest(token: str) -> bytes:

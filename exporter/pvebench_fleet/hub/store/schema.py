@@ -194,19 +194,41 @@ def migrate(url: str) -> None:
         HubDatabaseError: it is unreachable, or the role may not change it.
     """
     try:
-        with psycopg.connect(url, row_factory=dict_row) as connection:
+        with connect(url) as connection:
             # Another process may migrate at the same time; the lock ends with the transaction.
             connection.execute("SELECT pg_advisory_xact_lock(7052101)")
             if revision_of(connection) == "none":
                 for part in (VERSION_TABLE, TABLES, ROLES, ADD_MONTH, RIGHTS, POLICIES):
                     connection.execute(part.encode())
                 connection.execute("INSERT INTO alembic_version VALUES (%s)", (HEAD,))
+            check_revision(connection)
     except psycopg.Error as error:
         raise HubDatabaseError(
             f"the migration of the hub's database failed: {str(error).strip()}",
             cause="PostgreSQL is down, or this role does not own the database",
             next_step="check the database; the role needs CREATEROLE for the first migration",
         ) from error
+
+
+def connect(url: str, **options: Any) -> psycopg.Connection[dict[str, Any]]:
+    """Connect to a database. Raises HubDatabaseError: the URL is invalid; psycopg.Error: others."""
+    try:
+        return psycopg.connect(url, row_factory=dict_row, **options)
+    except psycopg.ProgrammingError:  # its text has the URL, which may have a password
+        raise HubDatabaseError(
+            "invalid URL of the hub's database",
+            next_step="write a URL of libpq, such as postgresql://USER@HOST/DATABASE",
+        ) from None
+
+
+def check_revision(connection: psycopg.Connection[dict[str, Any]]) -> None:
+    """Raise HubDatabaseError if the schema is not the one of this pvebench."""
+    if (revision := revision_of(connection)) != HEAD:
+        raise HubDatabaseError(
+            f"the hub's database has schema {revision}, this pvebench has {HEAD}",
+            cause="it was never migrated, or by another version",
+            next_step="run `pvebench hub migrate` of the newest pvebench in use",
+        )
 
 
 def revision_of(connection: psycopg.Connection[dict[str, Any]]) -> str:

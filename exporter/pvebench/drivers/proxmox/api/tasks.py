@@ -91,9 +91,9 @@ class Tasks:
 
     def learn(self) -> None:
         """Record existing tasks, so that later searches ignore them."""
-        self._learned = True
         self._known |= {str(entry["upid"]) for entry in self._listed("")}
         self._unidentified.clear()
+        self._learned = True
 
     def at_once(self, call: Callable[[], T]) -> T:
         """Make a synchronous `call`; repeat it while another request holds the lock."""

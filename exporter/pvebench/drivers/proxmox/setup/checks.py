@@ -153,12 +153,12 @@ class NodeChecks:
         """
         rows = {name: row for name, row in self.rows.items() if not self.why_off(name)}
         ids = {name: entry.id for name, entry in self._storages.items() if entry.id in rows}
-        others = rows.keys() - ids.values()
+        others, marks = rows.keys() - ids.values(), self._marks
         spaces = {name: space_of(rows[name], name, self._node) for name in others}
         for name, known in ids.items():
             space = space_of(rows[known], known, self._node, self._storages[name].min_free or 0)
             try:
-                held = self._held_already(known)
+                held = self._held_already(known) if marks else 0
                 spaces[name] = replace(space, free=space.free + held, held=held)
             except DriverError as error:
                 log.warning("free space not checked", storage=name, reason=error.reason)
@@ -175,8 +175,6 @@ class NodeChecks:
 
     def _held_already(self, storage: str) -> int:
         """Return the bytes of pvebench's volumes there, in use or kept."""
-        if not self._marks:
-            return 0
         path = f"/nodes/{self._node}/storage/{storage}/content"
         return sum(
             int(entry.get("size") or entry.get("approximate-size", 0))

@@ -349,10 +349,10 @@ class VmVolumes:
         self._use(vm)
         try:
             self._take_over()
+            in_use()
         except BaseException:
             self._use(None)
             raise
-        in_use()
         return True
 
     def give_up(self, clock: Clock) -> None:
