@@ -36,7 +36,8 @@ class RecordingHypervisor(FaultyHypervisor):
         super().detach()
 
     def power_off(self) -> None:
-        self.steps.append("power off")
+        if self.guest is not None:
+            self.steps.append("power off")
         super().power_off()
 
     def counters(self) -> BlockCounters | None:  # type: ignore[override] # as a host's row

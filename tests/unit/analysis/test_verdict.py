@@ -76,7 +76,7 @@ def test_figures_that_moved_together_are_reported_together_with_the_known_issue(
 def test_a_change_of_everything_is_reported_as_that_and_not_taken_for_noise_of_the_host() -> None:
     report = judge(histories(after_change(0.9)))
     assert states(report) == {"slower": 24}
-    assert told(report)[0].startswith("Everything is 10.0% slower")
+    assert told(report)[0].startswith("Everything is 10% slower")
 
 
 def test_one_case_alone_needs_three_runs() -> None:

@@ -169,7 +169,7 @@ def test_noisy_runs_give_0_and_a_case_without_a_publishable_result_gives_9(
 def test_a_stop_gives_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (KeyboardInterrupt(), Interrupted("stopped")):
 
-        def stop(*_: object, error: BaseException = error) -> None:
+        def stop(*_: object, error: BaseException = error, **__: object) -> None:
             raise error
 
         monkeypatch.setattr(progress, "measure", stop)

@@ -201,7 +201,7 @@ def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
     assert settings.proxmox is not None
     assert settings.proxmox.version == 8
     assert {name: one.id for name, one in settings.proxmox.storages.items()} == {
-        "local": "",
+        "local": "local",
         "fast": "nvme-thin",
     }
     assert str(settings.proxmox.token_file) == "/run/secrets/proxmox_token"

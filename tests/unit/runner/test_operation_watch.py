@@ -243,8 +243,12 @@ def test_a_detach_that_fails_after_an_operation_is_tried_again_by_the_next_case(
     case = matrix_of(tmp_path, BACKUP).cases[0]
     runner = Runner(simulated_site(world), Recorder())
     with monkeypatch.context() as patch:
-        patch.setattr(SimulatedOperation, "begin", lambda _: patch.setattr(world, "detach", fail))
-        patch.setattr(world, "power_off", fail)
+
+        def begin_to_fail(_: SimulatedOperation) -> None:
+            patch.setattr(world, "detach", fail)
+            patch.setattr(world, "power_off", fail)
+
+        patch.setattr(SimulatedOperation, "begin", begin_to_fail)
         runner.run(case, cycle="c", conduct=Conduct())
     begin = len(world.steps)
     assert runner.run(case, cycle="c", conduct=Conduct()).outcome is Outcome.OK

@@ -106,7 +106,7 @@ def _look_at(container: BenchContainer) -> None:
 def _undo(ssh: SshConnection) -> None:
     journal = NullJournal()
     details = {"node": "n", "vmid": "9500", "mark": "a" * 32}
-    journal.pending = lambda: [(1, KIND, details)]  # type: ignore[method-assign] # one is left
+    journal.pending = lambda *_: [(1, KIND, details)]  # type: ignore[method-assign] # one is left
     for line in undo_containers(NodeSsh(ssh), "n", journal):
         assert_shown(line)
 
