@@ -95,9 +95,10 @@ def test_a_kept_vm_is_used_only_after_its_journal_entry(
     first = fill(site, scenario())
     site.node.shutdown()
     node, full = begin(site), Mock(side_effect=StoreError("disk full"))
-    with monkeypatch.context() as patch, pytest.raises(StoreError):
+    with monkeypatch.context() as patch:
         patch.setattr(type(site.store.journal), "open", full)
-        node.volume(scenario())
+        with pytest.raises(StoreError):
+            node.volume(scenario())
     assert node.volume(scenario()) == (first, False)
     assert kinds(site) == [KIND]
 
