@@ -356,7 +356,7 @@ def _until(result: GateResult, groups: Sequence[Bound], now: datetime) -> str:
     """Return when an undecided look will be decided, or what it lacks."""
     if not result.groups:
         return "Measure first: no case has enough paired runs before the upgrade."
-    if not groups:
+    if all(group.decision is Decision.PASS for group in groups):  # without cases of too few runs
         return f"Install the update again: fewer than {LEAST_BEFORE} runs with it cannot decide."
     if result.wait is not None:
         first, last = (show_clock(now + timedelta(seconds=end), now) for end in result.wait)

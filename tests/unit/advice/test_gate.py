@@ -228,6 +228,18 @@ def test_a_return_after_few_runs_says_what_it_lacks() -> None:
     ]
 
 
+def test_a_return_after_few_runs_of_some_cases_says_what_it_lacks() -> None:
+    near, same = returned(0.05), returned()
+    assert same.back is not None
+    groups = [replace(one, series=replace(one.series, name="bus scsi")) for one in near.groups]
+    found = replace(near, groups=(*same.groups, *groups), cases=(), back=same.back)
+    assert {one.decision for one in same.back.groups} == {Decision.PASS}
+    assert found.decision is Decision.UNDECIDED
+    assert "Install the update again: fewer than 20 runs with it cannot decide." in [
+        *gate_lines(found, START)
+    ]
+
+
 @pytest.mark.parametrize("drift", [0.002, 0.01, -0.002])
 def test_a_strong_drift_is_not_blamed_on_the_update(drift: float) -> None:
     assert returned(drift=drift).decision is not Decision.STOP
