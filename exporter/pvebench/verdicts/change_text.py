@@ -168,7 +168,7 @@ def percent_text(change: float) -> str:
     """Return the size of a relative change: `2.3%`, `18%`, or `4.1 times`."""
     if change > MANY:
         return f"{1 + change:.1f} times" if change < HUGE else f"{1 + change:,.0f} times"
-    whole = 0.0995 <= abs(change) < 0.995 or abs(change) >= 1
+    whole = 0.0995 <= abs(change) < 0.995 or abs(change) >= 0.9995
     return f"{abs(change):.0%}" if whole else f"{abs(change):.1%}"
 
 
@@ -252,16 +252,17 @@ def interval(move: Move) -> str:
 def interval_text(change: float, low: float, high: float) -> str:
     """Return the CI of a relative change, as `percent_text` shows it: `15-21%`, `2.4-3.1 times`."""
     low, high = sorted((-low, -high) if change < 0 else (low, high))
-    if low > MANY:
-        return f"{_range(1 + low, 1 + high, 1)} times"
+    if change > MANY:
+        return f"{_range(1 + low, 1 + high, int(change < HUGE))} times"
     low, high = 100 * low, 100 * high
     return f"{low:.0f} to {high:.0f}%" if low < 0 else f"{_range(low, high, 0)}%"
 
 
 def _range(low: float, high: float, digits: int) -> str:
-    """Return both ends with enough digits to differ, two more at most."""
-    texts = ([f"{end:.{digits + more}f}" for end in (low, high)] for more in range(3))
-    return "-".join(next((ends for ends in texts if ends[0] != ends[1]), [f"{low:.{digits}f}"]))
+    """Return both ends with enough digits to differ, also from 0, two more at most."""
+    texts = [[f"{end:.{digits + more}f}" for end in (0.0, low, high)] for more in range(3)]
+    clear = (ends[1:] for ends in texts if len({*ends}) == 3)
+    return "-".join(next(clear, [*dict.fromkeys(texts[0][1:])]))
 
 
 def _extent(change: Change, first: Move, *, evidence: bool) -> str:

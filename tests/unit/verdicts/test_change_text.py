@@ -7,7 +7,7 @@ import pytest
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, Move
 from pvebench.model.figures import JUDGED
-from pvebench.verdicts.change_text import brief, sentence
+from pvebench.verdicts.change_text import brief, interval_text, percent_text, sentence
 
 VIRTIO: Group = (("bus", "virtio"),)
 
@@ -48,3 +48,20 @@ def test_a_part_is_called_a_part(group: Group, cases: int, of: int, begin: str) 
     one = change(group, cases, of)
     assert sentence(one).startswith(begin)
     assert brief(one).startswith(begin.partition(" is ")[0].partition(" are ")[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "text"),
+    [
+        (0.006, 0.002, 0.009, "0.6% (0.2-0.9%)"),  # no interval of a certain change ends at 0
+        (0.0995, 0.0951, 0.1049, "10% (9.5-10.5%)"),
+        (-0.9996, -0.9999, -0.9, "100% (90-100%)"),
+        (1.6, 1.4, 1.8, "2.6 times (2.4-2.8 times)"),  # both in the same unit
+        (99.5, 98.0, 101.0, "100 times (99-102 times)"),
+        (0.15, 0.15, 0.15, "15% (15%)"),
+    ],
+)
+def test_a_change_and_its_interval_round_alike(
+    change: float, low: float, high: float, text: str
+) -> None:
+    assert f"{percent_text(change)} ({interval_text(change, low, high)})" == text
