@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import compress, groupby
+from itertools import combinations, compress, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -193,6 +193,12 @@ class JudgedCase:
             self._periods = _period_ends(runs)
         return self._periods
 
+    def within(self, span: tuple[float, float]) -> Iterable[PeriodEnd]:
+        """Return the runs that ended in a span of Unix seconds."""
+        ends, numbers = self._numbers.finished, self._numbers
+        part = slice(bisect_left(ends, span[0]), bisect_right(ends, span[1]))
+        return zip(ends[part], numbers.runs[part], numbers.environments[part], strict=True)
+
     def counting(self, since: float) -> Mapping[MetricDirection, GoodRuns]:
         """Return the counting runs since a moment by metric; the same object until runs are added.
 
@@ -226,6 +232,20 @@ def _period_ends(runs: Iterable[PeriodEnd]) -> list[PeriodEnd]:
     """Return the first and the last run of each environment period, of runs in their order."""
     periods = ([*group] for _, group in groupby(runs, key=itemgetter(2)))
     return [run for period in periods for run in dict.fromkeys((period[0], period[-1]))]
+
+
+def _shared(ends: Iterable[PeriodEnd]) -> tuple[float, float] | None:
+    """Return the span in which environments take turns, as those of guests of several systems do.
+
+    There, the ends of the periods of each case do not show the periods of the node.
+    """
+    times: dict[str, list[float]] = {}
+    for end, _, environment in ends:
+        times.setdefault(environment, []).append(end)
+    spans = [(min(known), max(known)) for known in times.values()]
+    pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a, b in combinations(spans, 2))
+    shared = [(begin, end) for begin, end in pairs if begin <= end]
+    return (min(shared)[0], max(end for _, end in shared)) if shared else None
 
 
 class JudgeInput:
@@ -354,9 +374,11 @@ class JudgeInput:
         )
 
     def _timeline(self, node: str) -> list[tuple[float, str]]:
-        cases = (case for case in self._cases.values() if case.definition.node == node)
-        ends = sorted(end for case in cases for end in case.periods)
-        return [(end, environment) for end, _, environment in _period_ends(ends)]
+        cases = [case for case in self._cases.values() if case.definition.node == node]
+        ends = [end for case in cases for end in case.periods]
+        if (span := _shared(ends)) is not None:
+            ends += [run for case in cases for run in case.within(span)]
+        return [(end, environment) for end, _, environment in _period_ends(sorted(ends))]
 
     def _decided(self, case: JudgedCase) -> tuple[float, float]:
         """Return the start of a case's history, and the end of its accepted part, Unix seconds."""

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.analysis.events import environment_changes
+from pvebench.analysis.events import environment_changes, merged
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
@@ -333,6 +333,23 @@ def test_environments_follow_each_other_alike_however_the_runs_are_read(
     )
     assert [change.time for change in one] == [change.time for change in other]
     assert one
+
+
+def test_guests_of_two_systems_take_turns_on_a_node(store: Store) -> None:
+    results, digests = LiveResults(store), []
+    for number in range(40):
+        facts = {**(NEW if number >= 20 else OLD).facts, "guest_kernel": "ab"[number % 2]}
+        environment = Environment(node="lab", facts=facts)
+        run = replace(measured(CASES[number % 2], 0), uid=f"{number}", environment=environment)
+        results.keep(replace(run, finished=START + timedelta(minutes=number)))
+        digests.append(environment.digest)
+    feed = JudgeInput(results)
+    feed.read()
+    material = feed.material("lab")
+    assert [digest for _, digest in material.timeline] == digests
+    ends = [end for end, _ in material.timeline]
+    first, *_ = merged(environment_changes(material.timeline, material.facts), ends[::2])
+    assert [difference.fact for difference in first.differences] == ["qemu_package"]
 
 
 def rounds(day: int, upgraded: bool) -> list[Run]:
