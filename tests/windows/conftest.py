@@ -96,8 +96,12 @@ class Windows:
 
 
 @pytest.fixture
-def windows(request: pytest.FixtureRequest, wine: Callable[[], WineAgent]) -> Iterator[Windows]:
+def windows(
+    request: pytest.FixtureRequest, wine: Callable[[], WineAgent], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Windows]:
     """Return a Windows guest."""
+    # Of a job that is random, a transcript has one.
+    monkeypatch.setattr("pvebench.workloads.fio_job.secrets.token_hex", lambda size: "5a" * size)
     values = [str(v) for k, v in request.node.callspec.params.items() if k != "windows"]
     others = "".join(f"-{value.encode().hex()[:40]}" for value in values)
     path = RECORDED / f"{request.function.__name__}{others}.jsonl"
