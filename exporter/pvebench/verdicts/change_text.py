@@ -30,6 +30,8 @@ _PLACES: Final[Mapping[str, str]] = {
     "workload": "in {}",
     "durable": "that must reach the device",
 }
+SMALL: Final = 0.0995
+"""Relative change below which percentages have a decimal."""
 MANY: Final = 1.5
 """Relative change from which sentences use a factor instead of a percentage."""
 HUGE: Final = 99.0
@@ -168,7 +170,7 @@ def percent_text(change: float) -> str:
     """Return the size of a relative change: `2.3%`, `18%`, or `4.1 times`."""
     if change > MANY:
         return f"{1 + change:.1f} times" if change < HUGE else f"{1 + change:,.0f} times"
-    whole = 0.0995 <= abs(change) < 0.995 or abs(change) >= 0.9995
+    whole = SMALL <= abs(change) < 0.995 or abs(change) >= 0.9995
     return f"{abs(change):.0%}" if whole else f"{abs(change):.1%}"
 
 
@@ -250,12 +252,12 @@ def interval(move: Move) -> str:
 
 
 def interval_text(change: float, low: float, high: float) -> str:
-    """Return the CI of a relative change, as `percent_text` shows it: `15-21%`, `2.4-3.1 times`."""
+    """Return the CI with the digits of `percent_text`: `1.8-5.6%`, `15-21%`, `2.4-3.1 times`."""
     low, high = sorted((-low, -high) if change < 0 else (low, high))
     if change > MANY:
         return f"{_range(1 + low, 1 + high, int(change < HUGE))} times"
-    low, high = 100 * low, 100 * high
-    return f"{low:.0f} to {high:.0f}%" if low < 0 else f"{_range(low, high, 0)}%"
+    low, high, digits = 100 * low, 100 * high, int(abs(change) < SMALL)
+    return f"{low:.{digits}f} to {high:.{digits}f}%" if low < 0 else f"{_range(low, high, digits)}%"
 
 
 def _range(low: float, high: float, digits: int) -> str:
