@@ -133,11 +133,6 @@ def test_check_reports_what_space_the_packs_need(
     good, text = findings(granted, capsys)["storage local"]
     assert not good
     assert "64.0 MiB needed, 300.0 MiB free on pve1 (256.0 MiB must stay free)" in text
-
-
-def test_check_reports_space_that_is_unknown_because_the_server_does_not_respond(
-    api: RunningApi, granted: Path, capsys: Captured
-) -> None:
     api.faults.add("status", "GET", "/pools/bench", times=99, status=595, text="timeout")
     assert "/pools/bench" in findings(granted, capsys)["storages"][1]
 

@@ -79,27 +79,19 @@ def test_a_filled_volume_stays_and_is_known_as_filled_at_the_next_start(both: Si
     assert vm_of(both).vmid == vm.vmid
 
 
-def test_it_stays_however_often_pvebench_starts(site: Site) -> None:
-    begin(site)
-    first = fill(site, scenario())
-    for _ in range(3):
-        site.node.shutdown()
-        assert begin(site).volume(scenario()) == (first, False)
-    assert kinds(site) == [KIND]
-
-
-def test_a_kept_vm_is_used_only_after_its_journal_entry(
+def test_it_stays_however_often_pvebench_starts_and_its_journal_entry_fails(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(site)
-    first = fill(site, scenario())
-    site.node.shutdown()
-    node, full = begin(site), Mock(side_effect=StoreError("disk full"))
-    with monkeypatch.context() as patch:
-        patch.setattr(type(site.store.journal), "open", full)
-        with pytest.raises(StoreError):
-            node.volume(scenario())
-    assert node.volume(scenario()) == (first, False)
+    first, full = fill(site, scenario()), Mock(side_effect=StoreError("disk full"))
+    for _ in range(3):
+        site.node.shutdown()
+        begin(site)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(site.store.journal), "open", full)
+            with pytest.raises(StoreError):
+                site.node.volume(scenario())
+        assert site.node.volume(scenario()) == (first, False)
     assert kinds(site) == [KIND]
 
 
