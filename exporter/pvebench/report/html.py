@@ -203,7 +203,7 @@ def report_html(
     rows = [row for row in result_rows(runs, series, relative_to) if row.current]
     blocks = _blocks(rows, subject)
     environments = _environments(subject, runs)
-    several = len({ranking.node for ranking in subject.rankings}) > 1
+    several = len({run.definition.node for run in runs}) > 1
     return _ENVIRONMENT.get_template("report.html").render(
         subject=subject,
         version=__version__,

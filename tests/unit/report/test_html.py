@@ -104,6 +104,22 @@ def test_a_level_stands_beside_the_number_of_its_runs(simulation: Simulation) ->
     assert f'<td class="n">{number.value:,.0f}</td><td class="n">{number.runs}</td>' in html
 
 
+def test_a_finding_names_its_node_if_another_one_has_results(simulation: Simulation) -> None:
+    newest, *runs = simulation.store.runs(limit=1000)
+    other = replace(newest, definition=replace(newest.definition, node="pve2"))
+    subject = Subject(
+        title="",
+        source="",
+        node="lab",
+        now=newest.finished,
+        simulated=True,
+        environments=(),
+        rankings=answers(LiveResults(simulation.store).now),
+    )
+    assert " on local</strong>" in report_html(subject, [newest, *runs])
+    assert " on lab, local</strong>" in report_html(subject, [other, *runs])
+
+
 def test_one_run_of_one_configuration_is_counted_in_the_singular(simulation: Simulation) -> None:
     (newest, *_) = simulation.store.runs(limit=1)
     subject = Subject(
