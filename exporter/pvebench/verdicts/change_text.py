@@ -262,7 +262,7 @@ def interval_text(change: float, low: float, high: float) -> str:
 
 def _range(low: float, high: float, digits: int) -> str:
     """Return both ends with enough digits to differ, also from 0, two more at most."""
-    texts = [[f"{end:.{digits + more}f}" for end in (0.0, low, high)] for more in range(3)]
+    texts = [[f"{end:,.{digits + more}f}" for end in (0.0, low, high)] for more in range(3)]
     clear = (ends[1:] for ends in texts if len({*ends}) == 3)
     return "-".join(next(clear, [*dict.fromkeys(texts[0][1:])]))
 
