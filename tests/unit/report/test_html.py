@@ -108,15 +108,9 @@ def test_a_finding_names_its_node_if_another_one_has_results(simulation: Simulat
     newest, *runs = simulation.store.runs(limit=1000)
     other = replace(newest, definition=replace(newest.definition, node="pve2"))
     subject = Subject(
-        title="",
-        source="",
-        node="lab",
-        now=newest.finished,
-        simulated=True,
-        environments=(),
-        rankings=answers(LiveResults(simulation.store).now),
+        title="", source="", node="lab", now=newest.finished, simulated=True, environments=()
     )
-    assert " on local</strong>" in report_html(subject, [newest, *runs])
+    subject = replace(subject, rankings=answers(LiveResults(simulation.store).now))
     assert " on lab, local</strong>" in report_html(subject, [other, *runs])
 
 
