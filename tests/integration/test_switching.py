@@ -72,7 +72,7 @@ def test_a_disk_that_drops_all_writes_is_named_and_measured_by_no_run(
         run = lab.run(scenario(), seconds=1.0)
     assert run.outcome is Outcome.FAILED
     assert run.reason.endswith("does not return the data that the fill wrote")
-    assert "bad magic header 0" in run.evidence["error"]
+    assert "bad pattern block offset 0" in run.evidence["error"]
     shared_lab.remove_volumes()
 
 
