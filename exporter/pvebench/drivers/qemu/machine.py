@@ -150,11 +150,11 @@ class QemuMachine:
 
     def _connect(self, timeout: float) -> QemuGuest:
         self._qmp = self._channel("QMP", "qmp.sock", negotiate=True)
-        self._qmp.connect(timeout=10.0)
         self._agent = self._channel("the guest agent", "agent.sock", negotiate=False)
-        self._agent.connect(timeout=10.0)
         guest = QemuGuest(self._agent, self._clock)
         try:
+            self._qmp.connect(timeout=10.0)
+            self._agent.connect(timeout=10.0)
             # Sent before the guest has booted: the socket buffers it until the agent reads it.
             guest.ping(timeout=timeout)
         except GuestTimeout as error:
@@ -163,11 +163,12 @@ class QemuMachine:
                 cause="the guest hangs during its boot, or this host is overloaded",
                 evidence=self.console(),
             ) from error
-        except HypervisorGone as error:  # the channel closes before the process ends
+        except HypervisorGone:  # the channel closes before the process ends
             if self._process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(END_SECONDS)
-            raise self._gone() from error
+            self._check()
+            raise
         return guest
 
     def _channel(self, name: str, socket: str, *, negotiate: bool) -> Channel:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import socket
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from fuzz.outside import monitor
 from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
-from pvebench.errors import GuestTimeout
+from pvebench.errors import GuestTimeout, HypervisorGone
 
 EVENT = b'{"event": "JOB_STATUS_CHANGE", "data": {"status": "created", "id": "x"}, "timestamp": {}}'
 
@@ -23,6 +27,25 @@ def test_events_that_no_one_waits_for_are_not_kept() -> None:
     assert channel.ask("query-status") == {"running": True}
     channel.close()
     assert not channel._client.events.history
+
+
+def test_a_connection_that_is_closed_at_once_is_gone(tmp_path: Path) -> None:
+    """The library asserts then that it is open, depending on who is faster."""
+
+    def hang_up(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    path = str(tmp_path / "socket")
+    with socket.create_server(path, family=socket.AF_UNIX, backlog=128) as listener:
+        Thread(target=hang_up, args=(listener,), daemon=True).start()
+        for _ in range(100):
+            channel = Channel("QEMU", path, negotiate=False, check=lambda: None)
+            with contextlib.suppress(HypervisorGone):
+                channel.connect(timeout=10)
+            channel.close()
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 class _Slices:
