@@ -17,7 +17,7 @@ from pvebench import plugins
 OTHERS: Final = ("pvebench_lab", "pvebench_fleet")
 VARIABLE: Final = "PVEBENCH_TEST_CORE_ONLY"
 TESTS: Final = Path(__file__).parents[1]
-NEEDS: Final = ("simulated", "--driver host", "driver: host", "pytestmark = pytest.mark.lab")
+NEEDS: Final = ("simulated", "--driver host", "driver: host", "= pytest.mark.lab", "testing.tools")
 """Words in a test of what `pvebench_lab` adds, without an import."""
 
 

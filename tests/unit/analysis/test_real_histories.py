@@ -13,6 +13,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 
+pytestmark = pytest.mark.lab
+
 HOUR = 3600.0
 START = datetime(2026, 3, 2, tzinfo=UTC).timestamp()
 """A Monday."""

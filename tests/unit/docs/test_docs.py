@@ -26,6 +26,7 @@ def example(page: str, number: int = 0) -> str:
     return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[number]
 
 
+@pytest.mark.lab
 def test_the_pack_in_the_documents_is_one(tmp_path: Path) -> None:
     path = tmp_path / "pack.yaml"
     path.write_text(example("packs.md"), "utf-8")

@@ -8,6 +8,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 
+pytestmark = pytest.mark.lab
+
 FORMS = [
     ("3;fio-3.33;x;0;0;5125040;5119920\n", "fio's terse output"),
     (
