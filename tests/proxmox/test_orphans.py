@@ -35,7 +35,7 @@ def test_sweep_leaves_what_is_not_in_its_list(
     site: Site, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.node.volume(scenario())
-    site.cluster.vms[site.node.vmid].config["description"] = "somebody's now"
+    site.cluster.vms[site.node.vmid].config["description"] = "another's now"
     assert (
         run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", str(site.node.vmid)])
         == 6

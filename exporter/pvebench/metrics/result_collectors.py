@@ -155,10 +155,10 @@ def _changes(periods: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
     A fact that is unknown in one period is compared with the period before.
     """
     before: dict[str, str] = {}
-    changes_by_episode: list[list[dict[str, str]]] = []
+    changes_by_period: list[list[dict[str, str]]] = []
     for period in periods:
         about = {"node": period.node, "environment": period.slug}
-        changes_by_episode.append(
+        changes_by_period.append(
             [
                 {**about, "fact": name, "before": before[name], "after": value}
                 for name, value in period.facts.items()
@@ -166,7 +166,7 @@ def _changes(periods: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
             ]
         )
         before |= period.facts
-    recent = changes_by_episode[-PERIODS_SHOWN:]
+    recent = changes_by_period[-PERIODS_SHOWN:]
     last = (labels for changes in recent for labels in changes)
     return list({tuple(labels.values()): labels for labels in last}.values())
 
