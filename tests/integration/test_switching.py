@@ -69,7 +69,7 @@ def test_a_disk_that_drops_all_writes_is_named_and_measured_by_no_run(
     null = {"driver": "null-co", "size": size, "read-zeroes": True}
     with monkeypatch.context() as dropping:
         dropping.setattr(DirectoryStorage, "node", lambda *_: null)
-        run = lab.run(scenario(), seconds=1.0)
+        run = lab.run(scenario(aio=Aio.THREADS), seconds=1.0)  # null-co has no other
     assert run.outcome is Outcome.FAILED
     assert run.reason.endswith("does not return the data that the fill wrote")
     assert "bad pattern block offset 0" in run.evidence["error"]
