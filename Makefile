@@ -79,7 +79,7 @@ check: venv ## format, lint, types, import rules, generated files, destructive c
 check-types:
 	$(BIN)/mypy
 	MYPYPATH=scripts/stack:tests $(BIN)/mypy scripts/stack/*.py
-	MYPYPATH=exporter:grafana $(BIN)/mypy grafana/builder/*.py
+	MYPYPATH=exporter:grafana $(BIN)/mypy grafana/builder/*.py grafana/builder/boards/*.py
 
 # The last one imports, and so compiles, every test module; `make test` need not do that in each process.
 check-rules:

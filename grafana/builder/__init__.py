@@ -1,1 +1,1 @@
-"""Source of the dashboards in grafana/dashboards/; metric names come from the catalog."""
+"""Source of the dashboards in grafana/dashboards/: `boards` has one module for each of them."""

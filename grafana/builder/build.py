@@ -16,7 +16,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from builder import case, compare, diskmark, matrix, operations, overview, upgrades, wall
+from builder.boards import case, compare, diskmark, matrix, operations, overview, upgrades, wall
 from builder.parts import table_query
 from builder.promql import HELD, RECENT, held, label, silent
 
@@ -107,10 +107,7 @@ def _gray_held(panel: dict[str, Any]) -> None:
 
 def all_panels(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the panels of a dashboard, including those in collapsed rows."""
-    flat = []
-    for panel in data["panels"]:
-        flat += [panel, *panel.get("panels", [])]
-    return flat
+    return [each for panel in data["panels"] for each in (panel, *panel.get("panels", []))]
 
 
 def _make_classic(panel: dict[str, Any]) -> None:

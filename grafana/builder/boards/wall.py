@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as models_
 
-from builder import panel_kinds as p
+from builder import stat_panels as p
 from builder.charts import lines
 from builder.looks import NEUTRAL, WORSE, plain, prop, values
 from builder.parts import TAG, held_variable, instant, instants, label_variable, query

@@ -8,7 +8,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, timeseries
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder import panel_kinds as p
+from builder import stat_panels as p
 from builder.charts import FEW_POINTS, in_own_unit, lines
 from builder.looks import UNSEEN, plain, prop
 from builder.parts import base, instants, label_variable, query_variable, workload_variable

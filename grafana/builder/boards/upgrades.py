@@ -7,8 +7,8 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder import panel_kinds as p
 from builder import promql as q
+from builder import stat_panels as p
 from builder.charts import FEW_POINTS, levels, timeline
 from builder.looks import BETTER, NEUTRAL, WORSE, rated
 from builder.parts import base, custom_variable, node_variable, query_variable, storage_variable

@@ -8,8 +8,8 @@ from grafana_foundation_sdk.builders import dashboard, table
 from grafana_foundation_sdk.models import common as models
 
 from builder import looks
-from builder import panel_kinds as p
 from builder import promql as q
+from builder import stat_panels as p
 from builder.parts import base, instants, node_variable, storage_variable, workload_variable
 from builder.tables import CASE_LABELS, Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import state_metrics as m

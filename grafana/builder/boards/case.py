@@ -10,9 +10,9 @@ from grafana_foundation_sdk.models import heatmap as heat_models
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder import panel_kinds as p
 from builder import parts
 from builder import promql as q
+from builder import stat_panels as p
 from builder.charts import FEW_POINTS, FEWER_POINTS, PADDING, in_own_unit, lines, timeline
 from builder.looks import NEUTRAL, UNSEEN, WORSE, plain, prop, steps
 from builder.results import outcomes, results

@@ -7,8 +7,8 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import common as models
 
-from builder import panel_kinds as p
 from builder import promql as q
+from builder import stat_panels as p
 from builder.changes import change_log, open_changes, worst_change
 from builder.charts import levels
 from builder.looks import BETTER, compare_link, prop, rated

@@ -6,8 +6,8 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard
 
-from builder import panel_kinds as p
 from builder import promql as q
+from builder import stat_panels as p
 from builder.charts import lines, timeline
 from builder.looks import NEUTRAL, UNKNOWN, WORSE, prop, rated, steps, values
 from builder.parts import FALLBACK_REF, base, instant, instants, node_variable

@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, table
 from grafana_foundation_sdk.models import common as models
 
-from builder import panel_kinds as p
+from builder import stat_panels as p
 from builder.looks import plain, prop
 from builder.parts import base, described, label_variable, node_variable, table_query
 from builder.promql import filter_workloads, label, series, with_descriptions

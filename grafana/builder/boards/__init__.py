@@ -1,0 +1,1 @@
+"""Dashboards, one module for each."""
