@@ -1,1 +1,1 @@
-"""Statistics of results: steady state, noise, changes, their size and their causes. No I/O."""
+"""Statistics of results: noise, changes and causes, in the order of `judge.py`. No I/O."""

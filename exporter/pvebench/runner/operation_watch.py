@@ -1,8 +1,8 @@
 """Effect of an operation on a workload, seen from outside the guest.
 
 The `operations_under_load` of a driver carry it out. The guest's clock stands while its vCPUs are
-paused, so the counters of its disk time the gaps: in the lab ten times per second, on Proxmox once
-per second.
+paused, so the counters of its disk time the gaps: on local QEMU ten times per second, on Proxmox
+once per second.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Exclusion(StrEnum):
     UNFLUSHED = "unflushed"
     """Its writes end in host memory: the result is not that of the disk."""
     WARM = "warm"
-    """Reads came from memory as measured, or may have: see `pvebench.model.run.WARM`."""
+    """Reads came from memory as measured, or may have: see `pvebench.model.figures.WARM`."""
     NOISY = "noisy"
     """Each of its runs was noisy or not steady."""
 

@@ -1,7 +1,7 @@
 """fio, the main tool: random and sequential, mixed and synced I/O, with separate latency types.
 
-This module has its pack options, their rules and the slug; job files are in `fio_job.py`, parsing
-in `fio_samples.py`.
+This module has its pack options, their rules and the slug; job files are in `fio_job.py`, the
+fields of the output in `fio_report.py`, the samples in `fio_samples.py`.
 """
 
 from __future__ import annotations
