@@ -1,4 +1,4 @@
-"""Commands that write results to files: `pvebench card`, `report` and `export`."""
+"""Commands that write results to files: `pvebench report` and `export`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from pvebench.advice.recommendation import recommendations
 from pvebench.advice.recommendation_text import advice_lines, heading, newest_runs
 from pvebench.cli.main import PluginGroup
-from pvebench.cli.options import output_option, read_settings, settings_options, write_output
+from pvebench.cli.options import output_option, settings_options, write_output
 from pvebench.cli.selection import (
     reference_option,
     reference_series_of,
@@ -21,47 +21,11 @@ from pvebench.cli.selection import (
     selection_settings,
 )
 from pvebench.cli.verdict import verdicts_of
-from pvebench.errors import StoreError
 from pvebench.model.units import count_text
-from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.report.html import Subject, report_html
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.overall_state import headline
-from pvebench.verdicts.ranking import answers, of_storage, shown_definitions
-
-# --- `pvebench card`: the results of a storage as a picture.
-
-
-@click.command()
-@settings_options
-@output_option("PNG file to write.", Path("pvebench-card.png"))
-@click.option(
-    "--storage", default="", metavar="NODE/STORAGE", help="Storage to show; default: the first."
-)
-@click.option(
-    "--theme", type=click.Choice(THEMES), default=THEMES[0], show_default=True, help="Color theme."
-)
-@click.option("--anonymous", is_flag=True, help="Omit node names.")
-def card(output: Path, storage: str, theme: str, anonymous: bool, **options: Any) -> None:
-    """Render results as a PNG.
-
-    It shows the system, versions, four workloads and the verdict of a storage, in 1200 × 630
-    pixels.
-    """
-    settings = read_settings(**options)
-    with results_of(settings) as store:
-        results = LiveResults(store)
-        verdicts, view = verdicts_of(settings, results), results.now
-    storages = of_storage(shown_definitions(view))
-    chosen = storage or next(iter(storages), "")
-    if chosen not in storages:
-        raise StoreError(
-            f"no results of storage {storage!r}",
-            next_step=f"use one of {', '.join(storages)}" if storages else "measure it first",
-        )
-    content = make_card(view, verdicts, datetime.now(UTC), storages[chosen], anonymous=anonymous)
-    write_output(output, card_png(content, theme), content.where or "no storage")
-
+from pvebench.verdicts.ranking import answers, shown_definitions
 
 # --- `pvebench report`: one HTML file that needs no network.
 

@@ -24,7 +24,7 @@ from pvebench.version import commit
 
 _LAYOUT: Final = {
     "Measure": "run serve@run status pause@control resume@control abort@control",
-    "Results": "verdict view@run compare@results results report@export card@export export "
+    "Results": "verdict view@run compare@results results report@export export "
     "baseline@verdict "
     "judge* import*",
     "Decide": "advise durability* upgrade gate@upgrade",

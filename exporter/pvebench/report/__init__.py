@@ -1,1 +1,1 @@
-"""Presentation of results: text, tables, CSV, XLSX, HTML report, PNG card."""
+"""Presentation of results: text, tables, CSV, XLSX, HTML report."""

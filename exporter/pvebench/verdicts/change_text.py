@@ -44,17 +44,16 @@ LISTED: Final = 3
 """Maximum names in an enumeration; of more it gives the number."""
 
 
-def sentence(change: Change, *, evidence: bool = True, name_nodes: bool = True) -> str:
+def sentence(change: Change, *, evidence: bool = True) -> str:
     """Return a change as one sentence.
 
     Args:
         evidence: include the interval and the number of runs, which differ with every run.
-        name_nodes: include the nodes.
     """
     text = _drift(change) if change.slow else f"{_beginning(change)}{_since(change)}"
     text += ", back to the earlier level" if change.back else ""
     text += _other_causes(change)
-    text += f" ({'; '.join(_details(change, evidence=evidence, name_nodes=name_nodes))})"
+    text += f" ({'; '.join(_details(change, evidence=evidence))})"
     for match in change.issues[:1]:
         text += f"; {issue_text(match)}"
     if change.reason:
@@ -225,13 +224,13 @@ def differences_text(different: Sequence[FactDifference]) -> str:
     return listed([f"{name} {after}" if after else f"unknown {name}" for name, after in names])
 
 
-def _details(change: Change, *, evidence: bool, name_nodes: bool) -> list[str]:
+def _details(change: Change, *, evidence: bool) -> list[str]:
     first, *other_moves = change.moves
     moved = {move.figure.name: move.effect for move in change.moves}
     other_moves = [move for move in other_moves if not derived(move.figure.name, moved)]
     details = [f"95% CI {interval(first)}"] if evidence else []
     details += [_extent(change, first, evidence=evidence)]
-    details += [f"on {listed(change.nodes)}"] if change.nodes and name_nodes else []
+    details += [f"on {listed(change.nodes)}"] if change.nodes else []
     details += [
         f"{move.figure.noun} {'down' if change_of(move.effect, move.figure) < 0 else 'up'} "
         f"{percent(move.effect, move.figure)}"

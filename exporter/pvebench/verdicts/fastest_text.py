@@ -1,6 +1,6 @@
 """Results in words: the fastest configurations, the gap of the default, upcoming results.
 
-The web UI, the terminal after a cycle and the card show these sentences.
+The web UI and the terminal after a cycle show these sentences.
 """
 
 from __future__ import annotations

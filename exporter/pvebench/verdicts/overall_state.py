@@ -1,6 +1,6 @@
 """Headline, state, severity and exit code of all verdicts, and their plain data.
 
-Page, API, metrics, card, notifications and commands all derive from here, so that they agree.
+Page, API, metrics, notifications and commands all derive from here, so that they agree.
 """
 
 from __future__ import annotations
@@ -97,19 +97,17 @@ def exit_code(verdicts: Verdicts, *, strict: bool) -> int:
     return INCONCLUSIVE_EXIT if strict and state != "ok" else 0
 
 
-def headline(
-    verdicts: Verdicts, *, dated: bool = True, evidence: bool = True, name_nodes: bool = True
-) -> str:
+def headline(verdicts: Verdicts, *, dated: bool = True, evidence: bool = True) -> str:
     """Return the most important statement.
 
     Args:
         dated: with the date of an upgrade that a regression names.
-        evidence, name_nodes: as of `change_text.sentence`.
+        evidence: as of `change_text.sentence`.
     """
     if not verdicts.regressions:
         return count_line(verdicts)
     first = verdicts.regressions[0]
-    text = sentence(first, evidence=evidence, name_nodes=name_nodes)
+    text = sentence(first, evidence=evidence)
     if dated and first.came_with and not first.slow:
         text = f"{show_day(first.begin)}: {text}"
     return text + _more(verdicts)

@@ -19,24 +19,15 @@ from pvebench import __version__
 from pvebench.advice.recommendation_text import NOTHING, UNASSESSED
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
-from pvebench.report.card import THEMES, card_png, make_card
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.records import StoredRun
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import COLUMNS, verdict_row, verdict_sign
 from pvebench.verdicts.ranking import of_storage, shown_definitions
 from pvebench.web import api
-from pvebench.web.responses import (
-    KINDS,
-    STATIC,
-    Made,
-    Refused,
-    ResponseCache,
-    query_parameters,
-    render,
-)
+from pvebench.web.responses import KINDS, STATIC, Refused, ResponseCache, query_parameters, render
 from pvebench.web.views import case_url
-from pvebench.web.views.pages import advice_blocks, case_view, first_storage, index_view, run_view
+from pvebench.web.views.pages import advice_blocks, case_view, index_view, run_view
 
 FRESH_SECONDS: Final = 2
 """Maximum age of a cached page, regardless of the number of clients."""
@@ -62,8 +53,7 @@ class Pages:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     verdicts: Callable[[], Verdicts] = Verdicts
     note: Callable[[], str] = str
-    _texts: ResponseCache[str] = field(default_factory=ResponseCache, init=False)
-    _pictures: ResponseCache[bytes] = field(default_factory=ResponseCache, init=False)
+    _texts: ResponseCache = field(default_factory=ResponseCache, init=False)
 
     def routes(self) -> list[Route]:
         """Return the routes, which allow only GET and HEAD."""
@@ -72,7 +62,6 @@ class Pages:
             Route("/cases/{key:path}", self.case),
             Route("/runs/{number}", self.run),
             Route("/advice", self.advice),
-            Route("/card.png", self.card),
             Route("/static/{name}", self.static),
             # Browsers request it for pages that cannot name an icon, such as /metrics.
             Route("/favicon.ico", self.icon),
@@ -90,42 +79,18 @@ class Pages:
 
         return Route(path.replace("{case_key}", "{case_key:path}"), endpoint)
 
-    def _once(
-        self,
-        name: str,
-        make: Callable[[View, list[WorkerStatus], datetime], Made],
-        cache: ResponseCache[Made],
-    ) -> Made:
+    def _once(self, name: str, make: Callable[[View, list[WorkerStatus], datetime], str]) -> str:
         content, statuses, now = self.results.now, self.statuses(), self.now()
         verdicts, fresh = self.verdicts(), int(now.timestamp() // FRESH_SECONDS)
         verdict_key = verdicts.version, verdicts.failed, verdicts.decisions
         key = (content.version, verdict_key, statuses, fresh, self.note())
-        return cache.get(name, key, lambda: make(content, statuses, now))
+        return self._texts.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, parameters: Mapping[str, str]) -> str:
         storage = parameters.get("storage", "")
         if storage and storage not in of_storage(shown_definitions(self.results.now)):
             raise Refused(404, f"no cases on storage {storage!r}", "select a storage at /")
         return storage
-
-    def card(self, request: Request) -> Response:
-        """Serve `/card.png`: the results of one storage as an image."""
-        parameters = query_parameters(request, ("storage", "theme", "anonymous"))
-        storage, theme = self._storage(parameters), parameters.get("theme", THEMES[0])
-        anonymous = parameters.get("anonymous", "0")
-        if theme not in THEMES or anonymous not in ("0", "1"):
-            step = f"set theme to one of {', '.join(THEMES)}, and anonymous to 0 or 1"
-            raise Refused(400, f"invalid theme={theme!r} or anonymous={anonymous!r}", step)
-
-        def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
-            verdicts, shown = self.verdicts(), shown_definitions(content)
-            cases = of_storage(shown).get(storage or first_storage(verdicts, shown), {})
-            card = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
-            return card_png(card, theme)
-
-        # Bounded by the number of storages, themes and anonymity options.
-        picture = self._once(f"{storage}?{theme}{anonymous}", make, self._pictures)
-        return Response(picture, media_type="image/png", headers=_NEVER_KEPT)
 
     def index(self, request: Request) -> Response:
         """Serve `/`."""
@@ -137,7 +102,7 @@ class Pages:
             return render("index.html", page=page, **kept)
 
         # Bounded by the number of storages; other values are rejected.
-        return _html(self._once(f"/?{storage}", make, self._texts))
+        return _html(self._once(f"/?{storage}", make))
 
     def advice(self, request: Request) -> Response:
         """Serve `/advice`."""
@@ -148,7 +113,7 @@ class Pages:
             texts = {"unassessed": UNASSESSED, "nothing": NOTHING, "here": "/advice"}
             return render("advice.html", blocks=blocks, simulated=content.simulated, **texts)
 
-        return _html(self._once("/advice", make, self._texts))
+        return _html(self._once("/advice", make))
 
     def case(self, request: Request) -> Response:
         """Serve `/cases/<key>`."""
@@ -207,7 +172,7 @@ class Pages:
         def text(content: View, _: list[WorkerStatus], now: datetime) -> str:
             return make(content, now).model_dump_json()
 
-        return self._once(name, text, self._texts)
+        return self._once(name, text)
 
     def case_data(self, request: Request) -> str:
         """Return a case with its history and runs."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -112,17 +112,14 @@ class Refused(HTTPException):
         self.next_step = next_step
 
 
-Made = TypeVar("Made")
-
-
-class ResponseCache(Generic[Made]):
+class ResponseCache:
     """Cache of the latest response per name, so that many viewers cost no more than one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[object, Made]] = {}
+        self._known: dict[str, tuple[object, str]] = {}
 
-    def get(self, name: str, key: object, make: Callable[[], Made]) -> Made:
+    def get(self, name: str, key: object, make: Callable[[], str]) -> str:
         """Return the cached result for an equal key; otherwise call `make`."""
         with self._lock:
             known = self._known.get(name)

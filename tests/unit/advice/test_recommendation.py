@@ -38,11 +38,9 @@ from pvebench.metrics.result_collectors import Snapshot, collect_settings
 from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.figures import JUDGED
-from pvebench.report.card import make_card
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import Trend, View
 from pvebench.verdicts.fastest_text import after_cycles, ranking_text
-from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import summary
 from pvebench.verdicts.ranking import Exclusion, answers, rankings
 from pvebench.web.views.tables import tables_view
@@ -143,7 +141,7 @@ def test_results_in_host_memory_alone_give_no_advice() -> None:
 
 @pytest.mark.parametrize("load", [{"rw": "randwrite"}, {"rw": "randread"}, {"fsync": 1}])
 def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int | str]) -> None:
-    """Terminal, table, card and metrics lead with the configuration that `advise` names."""
+    """Terminal, table and metrics lead with the configuration that `advise` names."""
     levels = {DEFAULT: 1000, "virtio.raw.writeback": 4000, THREAD: 1300}
     view = replace(view_of(results(levels, runs=2, **load)), simulated=False)
     one, (shown,) = advice(view), answers(view)
@@ -153,9 +151,6 @@ def test_every_answer_names_the_same_fastest_configuration(load: dict[str, int |
     assert f"The highest durable result so far is {name}." in first_sentence(one)
     assert text.startswith(f"{name} has the highest result of the durable configurations")
     cases = {key: planned.definition for key, planned in view.planned.items()}
-    card = make_card(view, Verdicts(), START, cases)
-    assert name in {row.configuration for row in card.rows}
-    assert "unflushed" not in str(card)
     (table,) = tables_view(view, cases, START, {}, [shown], after_cycles)
     assert table.found == text
     families = Families()

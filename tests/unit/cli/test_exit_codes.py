@@ -51,7 +51,6 @@ WITHOUT_RESULTS: Final[dict[tuple[str, ...], tuple[int, tuple[str, ...]]]] = {
     ("verdict",): (5, STATE),
     ("results",): (5, STATE),
     ("report",): (5, STATE),
-    ("card",): (5, STATE),
     ("advise",): (5, STATE),
     ("durability",): (5, (*STATE, "--stored")),
     ("upgrade",): (0, (*STATE, "--to", "pve-qemu-kvm=10.1.2-1")),

@@ -12,7 +12,7 @@ import pytest
 from pvebench.cli.main import COMMANDS, cli, summary
 from testing.packs import write_pack
 
-OF_A_SERVICE = "PIL apprise bcrypt jinja2 prometheus_client starlette uvicorn"
+OF_A_SERVICE = "apprise bcrypt jinja2 prometheus_client starlette uvicorn"
 
 
 def imported(libraries: str, *arguments: str) -> str:

@@ -145,7 +145,7 @@ def test_each_operation_has_a_sentence(during: str, word: str) -> None:
 
 
 def test_workloads_that_differ_in_their_operation_have_different_descriptions() -> None:
-    """Terminal, page, card and metrics show this description."""
+    """Terminal, page and metrics show this description."""
     loads = [{}, {"touch": "first"}, {"vms": 4}, *({"during": name} for name in DISK_OPERATIONS)]
     loads += [
         {"during": NEIGHBOR, "neighbor_iops": 100},

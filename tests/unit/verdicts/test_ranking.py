@@ -19,7 +19,6 @@ from pvebench.model.environment import Environment
 from pvebench.model.figures import UNKNOWN, WARM
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
-from pvebench.report.card import NOT_MEASURED, make_card
 from pvebench.report.table import result_rows
 from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends
 from pvebench.verdicts.fastest_text import after_cycles, ranking_text, ranking_title
@@ -111,14 +110,6 @@ def test_advice_rests_on_undisturbed_runs_only(view: View) -> None:
     assert recommendations(view, disturbed_only(view)) == ()
     assert NOTHING.startswith("No advice yet: no configuration has a result to rank")
     assert "`pvebench report` why results are not ranked" in NOTHING
-
-
-def test_the_card_shows_no_disturbed_result(view: View, verdicts: Verdicts) -> None:
-    now = view.periods[-1].finished
-    card = make_card(view, verdicts, now, disturbed_only(view))
-    assert {row.fastest for row in card.rows} == {NOT_MEASURED}
-    whole = make_card(view, verdicts, now, shown_definitions(view))
-    assert {row.fastest for row in whole.rows} > {NOT_MEASURED}
 
 
 def test_the_performance_index_counts_undisturbed_cases_only(verdicts: Verdicts) -> None:

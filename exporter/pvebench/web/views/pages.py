@@ -174,7 +174,6 @@ def index_view(
         ahead=ahead,  # empty once every case can have a verdict
         choices=storage_choices(chosen, verdicts, shown),
         chosen=chosen.replace("/", ", ", 1),
-        card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
         year=year_chart(content, verdicts, rankings, cases) if cases else None,
         device=content.devices.get(chosen, ""),
         costs=cost_lines(
