@@ -24,7 +24,7 @@ def run(
     tool: float = 1.0,
     device: float | None = 1.0,
     latency: float = 0.0009,
-    io_time: float = 12.1,
+    io_time: float = 11.66,
     lag: float = 0.1,
     way: Direction = READ,
 ) -> list[Sample]:
@@ -57,7 +57,7 @@ def warm(found: PlausibilityResult) -> list[tuple[float, str]]:
     return [(one.value, one.part) for one in found.samples if one.metric == WARM.name]
 
 
-@pytest.mark.parametrize("factor", [0.2, 0.5, 0.9, 1.1, 1.5, 1.9])
+@pytest.mark.parametrize("factor", [0.2, 0.5, 0.92, 1.08, 1.5, 1.9])
 @pytest.mark.parametrize(("rw", "way"), [("read", READ), ("randwrite", WRITE), ("trim", TRIM)])
 def test_bytes_that_differ_from_those_of_qemu_are_implausible(
     factor: float, rw: str, way: Direction
@@ -69,8 +69,8 @@ def test_bytes_that_differ_from_those_of_qemu_are_implausible(
 
 
 def test_bytes_that_agree_with_those_of_qemu_are_plausible() -> None:
-    for factor in (0.985, 1.0, 1.015):
-        assert failed_checks(check_run(a_case(), run(tool=factor))) == []
+    for factor in (0.935, 1.0, 1.07):
+        assert failed_checks(check_run(a_case(), run(tool=factor, latency=0.0005))) == []
 
 
 def test_late_looks_matter_more_in_a_short_window() -> None:
@@ -98,13 +98,14 @@ def test_more_bytes_than_the_tool_reports_may_be_metadata_of_a_filesystem() -> N
 
 
 def test_a_latency_that_the_queue_cannot_hold_is_implausible() -> None:
-    found = check_run(a_case(), run(latency=0.009))
+    found = check_run(a_case(), run(latency=0.00103))
     assert failed_checks(found) == [PlausibilityCheck.LATENCY]
-    assert "IOPS x mean latency = 9 operations in flight, more than 1" in found.reason
-    assert failed_checks(check_run(a_case(iodepth=8, numjobs=2), run(latency=0.009))) == []
+    assert "IOPS x mean latency = 1.03 operations in flight, more than 1" in found.reason
+    assert failed_checks(check_run(a_case(), run(latency=0.00102))) == []
+    assert failed_checks(check_run(a_case(iodepth=8, numjobs=2), run(latency=0.0163))) == []
 
 
-@pytest.mark.parametrize("fast", [1.1, 1.5, 1.9])
+@pytest.mark.parametrize("fast", [1.05, 1.5, 1.9])
 def test_a_tool_that_ran_longer_than_the_host_saw_is_implausible(fast: float) -> None:
     found = check_run(a_case(), run(io_time=12 / fast + 0.2))
     assert failed_checks(found) == [PlausibilityCheck.CLOCK]
@@ -113,10 +114,10 @@ def test_a_tool_that_ran_longer_than_the_host_saw_is_implausible(fast: float) ->
 
 @pytest.mark.parametrize("cache", [Cache.WRITEBACK, Cache.WRITETHROUGH, Cache.NONE])
 def test_reads_that_did_not_come_from_the_device_make_a_run_warm(cache: Cache) -> None:
-    found = check_run(a_case(cache=cache), run(device=0.7))
+    found = check_run(a_case(cache=cache), run(device=0.89))
     assert failed_checks(found) == []
-    assert warm(found) == [(pytest.approx(0.3, abs=0.01), "")]
-    assert warm(check_run(a_case(cache=cache), run(device=1.0))) == []
+    assert warm(found) == [(pytest.approx(0.11, abs=0.01), "")]
+    assert warm(check_run(a_case(cache=cache), run(device=0.91))) == []
 
 
 def test_read_ahead_does_not_hide_repeated_reads() -> None:
@@ -135,8 +136,9 @@ def test_without_counters_of_the_device_the_warmth_of_a_cached_mode_is_unknown()
 
 
 def test_other_programs_at_the_device_hide_the_warmth_of_a_cached_mode() -> None:
-    found = check_run(a_case(cache=Cache.WRITEBACK), run(device=80.0))
-    assert warm(found) == [(1.0, UNKNOWN)]
+    cached = a_case(cache=Cache.WRITEBACK)
+    found = [warm(check_run(cached, run(device=share))) for share in (63.5, 64.5)]
+    assert found == [[], [(1.0, UNKNOWN)]]
 
 
 def test_a_workload_that_measures_a_cache_is_not_called_warm() -> None:
