@@ -28,6 +28,8 @@ from typing import Final
 
 from manual import completions, manual
 
+from pvebench.store.tables import SCHEMA
+
 HERE: Final = Path(__file__).resolve().parent
 HUB: Final = HERE / "hub"
 UNITS: Final = HERE.parent / "systemd"
@@ -101,11 +103,11 @@ def build(wheel: Path, release: Release, version: str, path: Path) -> None:
         if name == "pvebench":
             site = environment(tree, wheel, release)
             place_files(tree, site, version)
-            control(tree, HERE, site, release, version)
+            control(tree, HERE, release, version)
         else:
             site = hub_libraries(tree, release)
             place_hub_files(tree, site, version)
-            control(tree, HUB, site, release, version)
+            control(tree, HUB, release, version)
         pack(tree, path)
 
 
@@ -262,17 +264,15 @@ def copyrights(site: Path) -> str:
     return (HERE / "copyright").read_text("utf-8").replace("@LIBRARIES@", "\n".join(lines))
 
 
-def control(tree: Path, source: Path, site: Path, release: Release, version: str) -> None:
+def control(tree: Path, source: Path, release: Release, version: str) -> None:
     """Add the control files of a folder to the tree."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
-    revisions = revisions_in(site / "pvebench/store/migrations/versions")
     values = {
         "@DEB_VERSION@": version,
         "@VERSION@": version,
         "@PYTHON@": release.depends,
         "@SIZE@": str(sum(path.stat().st_size for path in files) // 1024 + 1),
-        "@REVISIONS@": " ".join(revisions),
-        "@HEAD@": max(revisions, default=""),
+        "@SCHEMA@": str(SCHEMA),
     }
     place = tree / "DEBIAN"
     place.mkdir()
@@ -291,11 +291,6 @@ def checksums(tree: Path, files: Iterable[Path]) -> str:
     """Return the lines of `md5sums` (deb-md5sums(5)) for the files outside /etc."""
     names = (path.relative_to(tree) for path in files)
     return "".join(f"{md5(tree / name)}  {name}\n" for name in names if name.parts[0] != "etc")
-
-
-def revisions_in(versions: Path) -> list[str]:
-    """Return the database schemas that this version supports, oldest first."""
-    return [path.name.partition("_")[0] for path in sorted(versions.glob("[0-9]*.py"))]
 
 
 def md5(path: Path) -> str:

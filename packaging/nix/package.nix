@@ -9,7 +9,7 @@ python3Packages.buildPythonApplication {
   build-system = [ python3Packages.hatchling ];
   pythonRelaxDeps = true;
   dependencies = with python3Packages; [
-    alembic apprise asyncssh bcrypt click jinja2 numpy prometheus-client proxmoxer pydantic
+    apprise asyncssh bcrypt click jinja2 numpy prometheus-client proxmoxer pydantic
     qemu-qmp requests rich ruamel-yaml sqlalchemy starlette structlog typing-extensions tzdata uvicorn
     xlsxwriter
   ];

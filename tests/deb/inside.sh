@@ -11,7 +11,7 @@ fail() { echo "FAIL  $*"; exit 1; }
 is() { [[ $2 == "$3" ]] || fail "$1: expected '$3', found '$2'"; echo "ok    $1: $2"; }
 has() { [[ $2 == *"$3"* ]] || fail "$1: '$3' is not in '$2'"; echo "ok    $1"; }
 property() { systemctl show -P "$1" pvebench.service; }
-schema() { python3 -c "import sqlite3; print(sqlite3.connect('$state/pvebench.db').execute('select version_num from alembic_version').fetchone()[0])"; }
+schema() { python3 -c "import sqlite3; print(sqlite3.connect('$state/pvebench.db').execute('pragma user_version').fetchone()[0])"; }
 runs() { python3 -c "import sqlite3; print(sqlite3.connect('file:$state/pvebench.db?mode=ro',uri=True).execute('select count(*) from runs').fetchone()[0])"; }
 until_true() {
     local _
@@ -60,7 +60,7 @@ systemctl enable --quiet --now pvebench
 is "it is ready when start returns" "$(systemctl is-active pvebench)" active
 until_true 'curl -sf http://127.0.0.1:10620/-/ready >/dev/null'
 until_true '(( $(runs) > before ))'
-is "the schema is the package's" "$(schema)" "$(/usr/lib/pvebench/bin/python3 -I -c 'from pvebench.store.tables import HEAD; print(HEAD)')"
+is "the schema is the package's" "$(schema)" "$(/usr/lib/pvebench/bin/python3 -I -c 'from pvebench.store.tables import SCHEMA; print(SCHEMA)')"
 say "measured: $before runs of schema $was became $(runs) of schema $(schema)"
 is "it runs as" "$(ps -o user= -p "$(property MainPID)" 2>/dev/null || stat -c %U "/proc/$(property MainPID)")" pvebench
 has "what it is at is told" "$(property StatusText)" "metrics on"
@@ -187,11 +187,11 @@ is "it ended as asked" "$(property Result) $(property ExecMainStatus)" "success 
 python3 - "$state/pvebench.db" <<'P'
 import sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as db:
-    db.execute("UPDATE alembic_version SET version_num = '0999'")
+    db.execute("PRAGMA user_version = 999")
 P
 old=$(dpkg-deb -f /test/older.deb Version)
 if apt install --allow-downgrades "pvebench=$old"; then fail "the downgrade was not refused"; fi
-has "the refusal says why" "$(cat /test/apt.log)" "has schema 0999; version"
+has "the refusal says why" "$(cat /test/apt.log)" "has schema 999; version"
 has "and what to do" "$(cat /test/apt.log)" "next step:"
 is "the newer one stays" "$(dpkg-query -Wf '${Status} ${Version}' pvebench)" "install ok installed $(dpkg-deb -f /test/newer.deb Version)"
 has "and works" "$(pvebench --version)" "pvebench $(dpkg-deb -f /test/newer.deb Version | cut -d'~' -f1)"

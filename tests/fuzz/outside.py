@@ -386,9 +386,7 @@ def database_seeds() -> list[bytes]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pvebench.db"
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.executescript(
-                (PVE.parent / "golden" / "store" / "0001.sql").read_text("utf-8")
-            )
+            connection.executescript((PVE.parent / "golden" / "store" / "1.sql").read_text("utf-8"))
         Store(path).close()
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -38,7 +38,7 @@ TESTS: Final = ("drivers/simulated", "notify", "runner", "scheduler", "store", "
 """Folders of tests/unit: about these packages, and none that needs a disk below."""
 OPTIONS: Final = ("-q", "-x", "-p", "no:cacheprovider", "--basetemp=scratch")
 LIBRARIES: Final = (
-    *("alembic.command", "click", "jinja2", "numpy", "prometheus_client", "pydantic", "requests"),
+    *("click", "jinja2", "numpy", "prometheus_client", "pydantic", "requests"),
     *("rich", "ruamel.yaml", "sqlalchemy", "structlog"),
 )
 """Imported once, for all children."""

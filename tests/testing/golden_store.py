@@ -19,7 +19,7 @@ from pvebench.model.workload import Direction
 from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.outbox import Message
 from pvebench.store.store import Store
-from pvebench.store.tables import HEAD
+from pvebench.store.tables import SCHEMA
 from pvebench_fleet.fleet_log import FleetLog
 from testing.packs import quick
 from testing.stores import TemporaryStore
@@ -90,8 +90,8 @@ def main() -> None:
         fill(store)
         store.close()
         with closing(sqlite3.connect(path)) as connection:
-            dump = "\n".join(connection.iterdump())
-    (GOLDEN / f"{HEAD}.sql").write_text(f"{dump}\n", "utf-8")
+            dump = "\n".join([*connection.iterdump(), f"PRAGMA user_version = {SCHEMA};"])
+    (GOLDEN / f"{SCHEMA}.sql").write_text(f"{dump}\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Kill the opening of a database at every step.
 
-    migration_kills.py DATABASE DIRECTORY MIGRATIONS HEAD
+    migration_kills.py DATABASE DIRECTORY [next]
 
 Each time on a fresh copy, `DIRECTORY/<n>/pvebench.db`, in a process of its own that ends without
 any cleanup, as by `kill -9`, just before its n-th step. A step is an SQL statement of any
 connection (also BEGIN and COMMIT), or a file that is renamed or removed. The last directory is the
-one whose opening completed. DATABASE may be absent: then it is created. MIGRATIONS is the folder of
-the migrations to use, HEAD their newest revision.
+one whose opening completed. DATABASE may be absent: then it is created. `next`: a pvebench with one
+more schema opens it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pvebench.store import engine
+from testing import next_schema
 
 KILLED = 9
 
@@ -84,5 +85,6 @@ def main(database: Path, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    engine.MIGRATIONS, engine.HEAD = Path(sys.argv[3]), sys.argv[4]  # type: ignore[misc] # Final in its module
+    if sys.argv[3:]:
+        next_schema.install()
     main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Opening the database: pragmas, migrations with a backup, rejection of newer schemas."""
+"""Opening the database: pragmas, migrations with a backup, rejection of unknown schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import DatabaseError
 
@@ -22,7 +22,7 @@ from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
 from pvebench.files import give_to_owner, open_regular
 from pvebench.log import log
 from pvebench.store.backups import copy_database
-from pvebench.store.tables import HEAD, TRIGGERS, metadata
+from pvebench.store.tables import MIGRATIONS, SCHEMA, TRIGGERS, metadata
 
 _DAMAGE: Final = frozenset(
     {
@@ -32,11 +32,6 @@ _DAMAGE: Final = frozenset(
         sqlite3.SQLITE_CORRUPT_VTAB,
         sqlite3.SQLITE_NOTADB,
     }
-)
-MIGRATIONS: Final = Path(__file__).parent / "migrations"
-VERSION_TABLE: Final = (
-    "CREATE TABLE alembic_version "
-    "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
 BUSY_SECONDS = 30.0
 """Maximum wait for a lock of another connection."""
@@ -50,20 +45,19 @@ def open_engine(path: Path) -> Engine:
     """Return an engine on the database at `path`, created or migrated to this code's schema.
 
     A migration happens completely or not at all. Before one, the database is backed up to
-    `<path>.before-<its revision>`, which stays until the next migration.
+    `<path>.before-<its version>`, which stays until the next migration.
 
     Raises:
-        StoreTooNew: a newer pvebench wrote it; nothing is changed.
-        StoreLost: not a database. StoreUnavailable: not readable now, or no space for the backup.
-        Both change nothing.
+        StoreTooNew: a newer pvebench wrote it. StoreLost: not a database, or not of pvebench.
+        StoreUnavailable: not readable now, or no space for the backup. All leave its content.
     """
     _make_private(path)
     engine = _engine(path)
     try:
         with _opening_lock(path):
             with reading(engine) as connection:
-                revision = _revision(connection)
-            if revision != HEAD:
+                version = _version(path, connection)
+            if version != SCHEMA:
                 _create_or_migrate(path)
     except BaseException as error:
         engine.dispose()
@@ -271,11 +265,34 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(f"BEGIN {kind}")
 
 
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
-    return str(row[0]) if row else None
+def schema_of(path: Path, ask: Callable[[str], Any]) -> int:
+    """Return the version of a database's schema; 0: it is empty.
+
+    Args:
+        ask: returns the first row of a query.
+
+    Raises:
+        StoreTooNew: a newer pvebench wrote it. StoreLost: another program, or an unreleased one.
+    """
+    version = int(ask("PRAGMA user_version")[0])
+    if version > SCHEMA:
+        raise StoreTooNew(
+            f"{path} has schema {version}, this pvebench supports up to {SCHEMA}",
+            cause="a newer pvebench used this state directory",
+            next_step="upgrade pvebench, or use another state directory with --state",
+        )
+    if version <= 0 and ask("SELECT 1 FROM sqlite_schema"):
+        raise StoreLost(
+            f"{path} is a database of unknown origin",
+            cause="another program or an unreleased pvebench made it",
+            next_step="move it away, or use another state directory with --state; to restore "
+            "results, run `pvebench restore`",
+        )
+    return max(version, 0)
+
+
+def _version(path: Path, connection: Connection) -> int:
+    return schema_of(path, lambda query: connection.exec_driver_sql(query).first())
 
 
 def _create_or_migrate(path: Path) -> None:
@@ -284,50 +301,25 @@ def _create_or_migrate(path: Path) -> None:
     try:
         # One transaction includes the backup, so that two processes that open at once migrate once.
         with writing(engine) as connection:
-            revision = _revision(connection)
-            if revision is None:
-                _create(connection)
-            elif revision != HEAD:
-                _migrate(path, connection, revision)
+            version = _version(path, connection)
+            if version:
+                _migrate(path, connection, version)
+            else:
+                metadata.create_all(connection, checkfirst=False)
             # SQLite silently drops the triggers of a table that a migration rebuilds.
             for statement in TRIGGERS:
                 connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA}")
     finally:
         engine.dispose()
 
 
-def _create(connection: Connection) -> None:
-    """Create all tables, and record their revision as Alembic does.
-
-    Source: Alembic's cookbook, "Building an Up to Date Database from Scratch".
-    """
-    metadata.create_all(connection, checkfirst=False)
-    connection.exec_driver_sql(VERSION_TABLE)
-    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
-
-
-def _migrate(path: Path, connection: Connection, revision: str) -> None:
-    # Alembic takes a third of a second to import and is needed only here.
-    from alembic import command  # noqa: PLC0415 # slow to import
-    from alembic.config import Config  # noqa: PLC0415 # slow to import
-    from alembic.script import ScriptDirectory  # noqa: PLC0415 # slow to import
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision not in revisions:
-        raise _too_new(path, revision)
-    _back_up(path, path.with_name(f"{path.name}.before-{revision}"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
-def _too_new(path: Path, revision: str) -> StoreTooNew:
-    return StoreTooNew(
-        f"{path} has schema {revision}, this pvebench supports up to {HEAD}",
-        cause="a newer pvebench used this state directory",
-        next_step="upgrade pvebench, or use another state directory with --state",
-    )
+def _migrate(path: Path, connection: Connection, version: int) -> None:
+    """Run the migrations that the database lacks; none if another process has run them."""
+    if missing := MIGRATIONS[version - 1 :]:
+        _back_up(path, path.with_name(f"{path.name}.before-{version}"))
+        for migrate in missing:
+            migrate(connection)
 
 
 def _back_up(path: Path, copy: Path) -> None:

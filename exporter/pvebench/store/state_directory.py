@@ -24,9 +24,10 @@ from pvebench.files import RUNTIME, give_to_owner, open_regular, read_own, write
 from pvebench.log import log
 from pvebench.model.units import whole_number
 from pvebench.store.backups import connect_read_only
+from pvebench.store.engine import schema_of
 from pvebench.store.journal import journal_details
 from pvebench.store.stored_results import StoredResults
-from pvebench.store.tables import HEAD
+from pvebench.store.tables import SCHEMA
 
 # --- Lock: one instance per state directory, and a directory per machine.
 
@@ -269,7 +270,7 @@ class StoreSummary:
         size_bytes: size including the write-ahead log.
         sound: whether SQLite's `quick_check` found no fault; None: too large to check.
         pending: kind and text of the changes that were started and not undone.
-        current: whether it has the schema of this pvebench.
+        current: whether it has the schema of this pvebench, not an older one.
     """
 
     size_bytes: int
@@ -285,7 +286,7 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
         most_bytes: a larger database is not checked for faults.
 
     Raises:
-        StoreLost: it is damaged, or not a database of pvebench.
+        StoreLost: it is damaged, or not a database of pvebench. StoreTooNew: of a newer one.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -294,7 +295,7 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
         return None
     try:
         with closing(connect_read_only(path)) as database:
-            revision = database.execute("SELECT version_num FROM alembic_version").fetchone()
+            version = schema_of(path, lambda query: database.execute(query).fetchone())
             query = "SELECT kind, details FROM journal WHERE closed IS NULL"
             rows = database.execute(query).fetchall()
             pending = [(kind, journal_details(text).get("text", "")) for kind, text in rows]
@@ -305,7 +306,7 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
             cause="it is damaged, not a database of pvebench, or belongs to another user",
             next_step="stop pvebench, then restore a backup with `pvebench restore`",
         ) from error
-    return StoreSummary(size_bytes=size, sound=sound, pending=pending, current=revision == (HEAD,))
+    return StoreSummary(size_bytes=size, sound=sound, pending=pending, current=version == SCHEMA)
 
 
 @contextmanager

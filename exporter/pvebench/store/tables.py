@@ -1,4 +1,4 @@
-"""Table definitions of a new database. A change here needs a migration for older ones.
+"""Table definitions of a new database. A change here needs one of MIGRATIONS for older ones.
 
 Times are UTC seconds since the epoch as floats: SQLite has no time type, and a number sorts
 and subtracts without parsing.
@@ -6,10 +6,12 @@ and subtracts without parsing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import (
     Column,
+    Connection,
     Float,
     ForeignKey,
     Index,
@@ -28,8 +30,11 @@ from pvebench.model.run import Outcome
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes of successful runs, whose numbers are published."""
-HEAD: Final = "0001"
-"""Schema revision that this code reads and writes."""
+MIGRATIONS: Final[tuple[Callable[[Connection], None], ...]] = ()
+"""Each makes a database of one schema one of the next, oldest first; all in one transaction, with
+foreign keys off and without triggers, which come after the last."""
+SCHEMA: Final = 1 + len(MIGRATIONS)
+"""Version of the schema that this code reads and writes, in SQLite's `user_version`."""
 
 metadata = MetaData()
 

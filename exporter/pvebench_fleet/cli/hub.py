@@ -82,7 +82,7 @@ def migrate(url: str) -> None:
     except ImportError as error:
         raise _without_extra() from error
     schema.migrate(url)
-    click.echo(f"schema {schema.HEAD}")
+    click.echo(f"schema {schema.SCHEMA}")
 
 
 @hub.command()

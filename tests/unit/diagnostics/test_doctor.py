@@ -21,6 +21,7 @@ from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.errors import PipelineError
+from pvebench.store import state_directory
 from pvebench.store.outbox import Message
 from pvebench.store.state_directory import StateDirectory
 from pvebench.store.store import Store
@@ -298,13 +299,14 @@ def test_a_message_that_was_given_up_is_reported_until_another_arrives(
 
 
 @pytest.mark.usefixtures("told")
-def test_what_waits_in_a_database_of_another_layout_is_not_read(
-    config: Path, store: Store, capsys: Captured
+def test_what_waits_in_a_database_of_an_older_layout_is_not_read(
+    config: Path, store: Store, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = store.path
     store.close()
     with closing(sqlite3.connect(path)) as database:
-        database.executescript("DROP TABLE messages; UPDATE alembic_version SET version_num = '1'")
+        database.execute("DROP TABLE messages")
+    monkeypatch.setattr(state_directory, "SCHEMA", 2)
     found = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
     assert found["notifications"][0] == "unknown"
 

@@ -13,11 +13,11 @@ from pvebench_fleet.hub.store.database import HubDatabase
 
 def test_migrating_again_changes_nothing(login: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["hub", "migrate", "--database", login]) == 0
-    assert capsys.readouterr().out == "schema 0001\n"
+    assert capsys.readouterr().out == "schema 1\n"
     with psycopg.connect(login) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+        connection.execute("UPDATE schema_version SET version = 2")
     assert run_cli(["hub", "migrate", "--database", login]) == 3
-    assert "has schema 0002, this pvebench has 0001" in capsys.readouterr().err
+    assert "has schema 2, this pvebench has 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["migrate", "doctor"])

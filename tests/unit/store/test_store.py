@@ -14,20 +14,13 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
-from pvebench.errors import (
-    AlreadyRunning,
-    NotWritable,
-    StoreError,
-    StoreMixed,
-    StoreTooNew,
-    StoreUnavailable,
-)
+from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed, StoreUnavailable
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store.state_directory import StateDirectory, holder_of
 from pvebench.store.store import Store
-from pvebench.store.tables import HEAD
+from pvebench.store.tables import SCHEMA
 from pvebench.store.writing import ReplacedRun
 from testing.packs import quick
 from testing.stored_runs import ended
@@ -105,27 +98,41 @@ def test_simulated_results_are_refused_in_a_store_of_measured_ones(store: Store)
         TemporaryStore(store.path, simulated=True)
 
 
-def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
-    store.close()
-    with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    connection.close()
-    before = store.path.read_bytes()
-    with pytest.raises(StoreTooNew, match=f"has schema 9999, this pvebench supports up to {HEAD}"):
-        TemporaryStore(store.path)
-    assert store.path.read_bytes() == before
-
-
 def newer(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 9999")
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE bookmarks (url)")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (newer, f"has schema 9999, this pvebench supports up to {SCHEMA}"),
+        (foreign, "is a database of unknown origin"),
+    ],
+)
+def test_a_database_that_is_not_of_this_pvebench_is_left_alone(
+    store: Store, change: Callable[[Path], None], problem: str
+) -> None:
+    store.close()
+    change(store.path)
+    with closing(sqlite3.connect(store.path)) as connection:
+        before = [*connection.iterdump()]
+        with pytest.raises(StoreError, match=problem):
+            TemporaryStore(store.path)
+        assert [*connection.iterdump()] == before
 
 
 def damaged(path: Path) -> None:
     path.write_bytes(b"this is not a database, only text that is long enough" * 20)
 
 
-@pytest.mark.parametrize("change", [newer, damaged, lambda _: None], ids=["newer", "no", "mixed"])
+@pytest.mark.parametrize("change", [newer, foreign, damaged, lambda _: None])
 def test_a_database_that_is_rejected_is_not_kept_open(
     store: Store, change: Callable[[Path], None]
 ) -> None:

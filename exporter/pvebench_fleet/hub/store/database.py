@@ -17,7 +17,7 @@ from pvebench.model.units import DAY
 from pvebench_fleet import HubDatabaseError
 from pvebench_fleet.hub.rules import RUN_BYTES, SITE_BYTES, TABLES, SiteRow, State, release
 from pvebench_fleet.hub.store.node_transaction import CHOOSE, NodeTransaction
-from pvebench_fleet.hub.store.schema import OF_SITE, check_revision, connect
+from pvebench_fleet.hub.store.schema import OF_SITE, check_version, connect
 from pvebench_fleet.hub.store.site_transaction import Connection, SiteTransaction, SiteUnknown
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class HubDatabase:
             return connection
         opened = connect(self._url, autocommit=True, connect_timeout=CONNECT_SECONDS)
         try:
-            check_revision(opened)
+            check_version(opened)
             if self._role:
                 _change_role(opened, "SET ROLE {}", self._role)
         except BaseException:

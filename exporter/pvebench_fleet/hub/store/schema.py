@@ -7,16 +7,16 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from pvebench.store.engine import VERSION_TABLE
 from pvebench_fleet import HubDatabaseError
 
-HEAD: Final = "0001"
-"""Schema revision that this code reads and writes."""
+SCHEMA: Final = 1
+"""Version of the schema that this code reads and writes."""
 
 # Every key begins with the site. A run is one row with its numbers as an array; the names of an
 # array's places are a row of `shape`. Times are UNIX seconds as floats, as at the sites. `seen`:
 # when the site last used a row.
 TABLES = """
+CREATE TABLE schema_version (version integer NOT NULL);
 CREATE TABLE site (
     site smallint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL UNIQUE,
@@ -160,11 +160,11 @@ ROLES = (
 JUDGED = ("node_state", "case_state", "verdict", "change", "effect")
 RIGHTS = f"""
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pvebench_door;
-REVOKE ALL ON token, role_sees, alembic_version, {", ".join(JUDGED)} FROM pvebench_door;
-GRANT SELECT ON token, alembic_version TO pvebench_door;
+REVOKE ALL ON token, role_sees, schema_version, {", ".join(JUDGED)} FROM pvebench_door;
+GRANT SELECT ON token, schema_version TO pvebench_door;
 GRANT SELECT ON site, shape, run, "case", environment, cycle, decision, arrived, refused, role_sees,
-    alembic_version, {", ".join(JUDGED)} TO pvebench_pages, pvebench_overview;
-GRANT SELECT ON site, shape, run, "case", environment, decision, arrived, alembic_version
+    schema_version, {", ".join(JUDGED)} TO pvebench_pages, pvebench_overview;
+GRANT SELECT ON site, shape, run, "case", environment, decision, arrived, schema_version
     TO pvebench_judge;
 GRANT SELECT, INSERT, UPDATE, DELETE ON {", ".join(JUDGED)} TO pvebench_judge;
 """
@@ -188,8 +188,6 @@ POLICIES = "".join(POLICY.format(table=f'"{table}"') for table in ("site", *OF_S
 def migrate(url: str) -> None:
     """Create the schema of its owner's database at a URL, completely or not at all.
 
-    Its revision is recorded as Alembic does, which later revisions need.
-
     Raises:
         HubDatabaseError: it is unreachable, or the role may not change it.
     """
@@ -197,11 +195,11 @@ def migrate(url: str) -> None:
         with connect(url) as connection:
             # Another process may migrate at the same time; the lock ends with the transaction.
             connection.execute("SELECT pg_advisory_xact_lock(7052101)")
-            if revision_of(connection) == "none":
-                for part in (VERSION_TABLE, TABLES, ROLES, ADD_MONTH, RIGHTS, POLICIES):
+            if version_of(connection) == "none":
+                for part in (TABLES, ROLES, ADD_MONTH, RIGHTS, POLICIES):
                     connection.execute(part.encode())
-                connection.execute("INSERT INTO alembic_version VALUES (%s)", (HEAD,))
-            check_revision(connection)
+                connection.execute("INSERT INTO schema_version VALUES (%s)", (SCHEMA,))
+            check_version(connection)
     except psycopg.Error as error:
         raise HubDatabaseError(
             f"the migration of the hub's database failed: {str(error).strip()}",
@@ -221,20 +219,20 @@ def connect(url: str, **options: Any) -> psycopg.Connection[dict[str, Any]]:
         ) from None
 
 
-def check_revision(connection: psycopg.Connection[dict[str, Any]]) -> None:
+def check_version(connection: psycopg.Connection[dict[str, Any]]) -> None:
     """Raise HubDatabaseError if the schema is not the one of this pvebench."""
-    if (revision := revision_of(connection)) != HEAD:
+    if (version := version_of(connection)) != str(SCHEMA):
         raise HubDatabaseError(
-            f"the hub's database has schema {revision}, this pvebench has {HEAD}",
+            f"the hub's database has schema {version}, this pvebench has {SCHEMA}",
             cause="it was never migrated, or by another version",
             next_step="run `pvebench hub migrate` of the newest pvebench in use",
         )
 
 
-def revision_of(connection: psycopg.Connection[dict[str, Any]]) -> str:
-    """Return the revision of the schema; `none`: there is none."""
-    found = connection.execute("SELECT to_regclass('alembic_version') AS name").fetchone()
+def version_of(connection: psycopg.Connection[dict[str, Any]]) -> str:
+    """Return the version of the schema; `none`: there is none."""
+    found = connection.execute("SELECT to_regclass('schema_version') AS name").fetchone()
     if found is None or found["name"] is None:
         return "none"
-    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    return str(row["version_num"]) if row else "none"
+    row = connection.execute("SELECT version FROM schema_version").fetchone()
+    return str(row["version"]) if row else "none"

@@ -1,6 +1,4 @@
 BEGIN TRANSACTION;
-CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
-INSERT INTO "alembic_version" VALUES('0001');
 CREATE TABLE case_outcomes (
 	case_key VARCHAR NOT NULL, 
 	outcome VARCHAR NOT NULL, 
@@ -282,3 +280,4 @@ CREATE TRIGGER run_changed AFTER UPDATE ON runs BEGIN DELETE FROM run_numbers WH
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('fleet_log',9);
 COMMIT;
+PRAGMA user_version = 1;
