@@ -11,7 +11,6 @@ python3Packages.buildPythonApplication {
   dependencies = with python3Packages; [
     apprise asyncssh bcrypt click jinja2 numpy prometheus-client proxmoxer pydantic
     qemu-qmp requests rich ruamel-yaml sqlalchemy starlette structlog typing-extensions tzdata uvicorn
-    xlsxwriter
   ];
   makeWrapperArgs = [ "--prefix PATH : ${lib.makeBinPath [ qemu_kvm fio xorriso util-linux ]}" ];
   doCheck = false; # the tests need Debian's programs

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.table import Table
 
-from pvebench.cli.options import (
-    format_option,
-    make_console,
-    output_option,
-    read_settings,
-    settings_options,
-    write_output,
-)
+from pvebench.cli.options import format_option, make_console, read_settings, settings_options
 from pvebench.cli.progress import result_text
 from pvebench.cli.selection import (
     Selection,
@@ -32,12 +24,11 @@ from pvebench.cli.selection import (
     selection_settings,
 )
 from pvebench.config import Settings
-from pvebench.errors import ConfigError, StoreError
+from pvebench.errors import StoreError
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import LINUX
-from pvebench.model.units import count_text
-from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, xlsx_bytes
+from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows
 from pvebench.store.live_results import LiveResults, View
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
@@ -62,7 +53,6 @@ from pvebench.verdicts.ranking import (
 )
 @click.option("--run", "number", type=int, help="One run with its evidence.")
 @click.option("--delete", "removed", type=int, metavar="RUN", help="Delete a run.")
-@output_option("Write a table of all cases to FILE.csv, FILE.json or FILE.xlsx (with charts).")
 @reference_option
 @relative_option
 @format_option("csv")
@@ -127,14 +117,13 @@ class _View:
     limit: int
     not_ok: bool
     form: str
-    output: Path | None
     reference: str | None
     pass_number: int | None
     relative_to: str | None
 
     @property
     def as_table(self) -> bool:
-        return bool(self.form == "csv" or self.output or self.reference or self.relative_to)
+        return bool(self.form == "csv" or self.reference or self.relative_to)
 
     def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
         """Return the runs of the selected pass; without one, those of every pass."""
@@ -142,26 +131,16 @@ class _View:
 
 
 def _show_table(rows: list[ResultRow], view: _View) -> None:
-    """Print a table in the chosen format, or write it in the one of the file's name."""
-    forms: dict[str, Callable[[], str]] = {
-        "csv": lambda: csv_text(rows),
-        "json": lambda: json.dumps([dict(row.cells) for row in rows], indent=2) + "\n",
-    }
+    """Print a table in the chosen format."""
     if view.reference and not any(row["published"] is not None for row in rows):
         # On stderr: the table may go to a program.
         click.echo(f"no result has the workload and options of a row of {view.reference}", err=True)
-    if view.output is None and view.form == "text":
-        _print_reference([row for row in rows if row.current], view.reference or "")
-    elif view.output is None:
-        click.echo(forms[view.form](), nl=False)
-    elif (form := view.output.suffix[1:].lower()) == "xlsx":
-        write_output(view.output, xlsx_bytes(rows), count_text(len(rows), "row"))
-    elif form in forms:
-        write_output(view.output, forms[form]().encode(), count_text(len(rows), "row"))
+    if view.form == "csv":
+        click.echo(csv_text(rows), nl=False)
+    elif view.form == "json":
+        click.echo(json.dumps([dict(row.cells) for row in rows], indent=2))
     else:
-        raise ConfigError.of_options(
-            f"--output {view.output}: unknown file type; use .csv, .json or .xlsx"
-        )
+        _print_reference([row for row in rows if row.current], view.reference or "")
 
 
 def _print_results(runs: list[StoredRun]) -> None:

@@ -1,1 +1,1 @@
-"""Presentation of results: text, tables, CSV, XLSX, HTML report."""
+"""Presentation of results: text, tables, CSV, HTML report."""

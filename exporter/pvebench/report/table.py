@@ -1,4 +1,4 @@
-"""Results as a table, CSV and XLSX. No cell can become a spreadsheet formula."""
+"""Results as a table and CSV. No cell can become a spreadsheet formula."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def of_pass(runs: Sequence[StoredRun], number: int) -> list[StoredRun]:
     return [run for run in runs if run.pass_number == number and run.outcome is not Outcome.SKIPPED]
 
 
-# --- CSV and XLSX ---
+# --- CSV ---
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -337,54 +337,3 @@ def _safe(cell: CellValue) -> CellValue:
     if isinstance(cell, str) and cell.startswith(_FORMULA):
         return f"'{cell}"
     return "" if cell is None else cell
-
-
-def xlsx_bytes(rows: Sequence[ResultRow]) -> bytes:
-    """Return a workbook: all results on one sheet with a filter, and a chart per workload."""
-    from xlsxwriter import Workbook  # noqa: PLC0415 # keeps the start of other commands fast
-
-    columns = columns_of(rows)
-    buffer = io.BytesIO()
-    book = Workbook(buffer, {"strings_to_formulas": False, "strings_to_urls": False})
-    sheet = book.add_worksheet("results")
-    bold = book.add_format({"bold": True})
-    for place, column in enumerate(columns):
-        sheet.write_string(0, place, column, bold)
-    for line, row in enumerate(rows, start=1):
-        for place, column in enumerate(columns):
-            cell = row[column]
-            if isinstance(cell, str):
-                sheet.write_string(line, place, cell)
-            elif cell is not None:
-                sheet.write_number(line, place, cell)
-    sheet.freeze_panes(1, 0)
-    sheet.autofilter(0, 0, len(rows), len(columns) - 1)
-    charts = book.add_worksheet("charts")
-    at = {name: columns.index(name) for name in ("scenario", "iops", "bandwidth_bytes_per_second")}
-    for number, (title, first, last, column) in enumerate(_blocks(rows)):
-        chart = book.add_chart({"type": "bar"})
-        chart.add_series(
-            {
-                "name": column,
-                "categories": ["results", first, at["scenario"], last, at["scenario"]],
-                "values": ["results", first, at[column], last, at[column]],
-            }
-        )
-        chart.set_title({"name": title})
-        chart.set_legend({"none": True})
-        charts.insert_chart(number * 16, 0, chart, {"x_scale": 1.5})
-    book.close()
-    return buffer.getvalue()
-
-
-def _blocks(rows: Sequence[ResultRow]) -> list[tuple[str, int, int, str]]:
-    """Return (title, first line, last line, column) of each workload and direction."""
-    blocks: list[tuple[str, int, int, str]] = []
-    for line, row in enumerate(rows, start=1):
-        title = f"{row['workload']} {row['direction']}"
-        column = "iops" if row["iops"] is not None else "bandwidth_bytes_per_second"
-        if blocks and blocks[-1][0] == title:
-            blocks[-1] = (title, blocks[-1][1], line, blocks[-1][3])
-        elif row[column] is not None:
-            blocks.append((title, line, line, column))
-    return blocks
