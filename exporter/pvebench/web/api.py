@@ -22,7 +22,7 @@ from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.fastest_text import LEAST_JUDGED, milestones
 from pvebench.verdicts.node_verdicts import Verdicts
-from pvebench.verdicts.overall_state import change_data, verdicts_data
+from pvebench.verdicts.overall_state import verdicts_data
 from pvebench.web.views.pages import CHART_RUNS, LISTED_RUNS
 from pvebench.web.views.tables import is_stale, numbers_of
 
@@ -238,12 +238,6 @@ class Verdict(Head):
     decisions: list[dict[str, Any]]
 
 
-class Changes(Head):
-    """`/api/v1/changes`: changes as in `/api/v1/verdict`, open ones first."""
-
-    changes: list[dict[str, Any]]
-
-
 # --- Responses. Pure, except for reading the store.
 
 Model = TypeVar("Model", bound=ApiModel)
@@ -352,14 +346,6 @@ def case_data(store: Store, content: View, key: str, now: datetime) -> CaseDetai
 def verdict_data(verdicts: Verdicts, content: View, now: datetime) -> Verdict:
     """Return `/api/v1/verdict`."""
     return _response(Verdict, content, now=now, **verdicts_data(verdicts))
-
-
-def changes_data(verdicts: Verdicts, content: View, now: datetime, state: str = "") -> Changes:
-    """Return `/api/v1/changes`; `state`: `open` or `closed`, or empty for all changes."""
-    opened = verdicts.open_changes if state != "closed" else ()
-    closed = verdicts.closed_changes if state != "open" else ()
-    changes = [change_data(change) for change in (*opened, *closed)]
-    return _response(Changes, content, now=now, changes=changes)
 
 
 def run_details(store: Store, run: StoredRun) -> RunDetails:

@@ -186,16 +186,6 @@ class Pages:
         """Return verdicts and changes."""
         return self._data("verdict", lambda view, now: api.verdict_data(self.verdicts(), view, now))
 
-    def changes_data(self, request: Request) -> str:
-        """Return open and closed changes."""
-        state = request.query_params.get("state", "")
-        if state and state not in CHANGE_STATES:
-            raise Refused(400, f"unknown state {state!r}", "use open or closed")
-        return self._data(
-            f"changes?{state}",
-            lambda view, now: api.changes_data(self.verdicts(), view, now, state),
-        )
-
     def runs_data(self, request: Request) -> str:
         """Return runs, newest first."""
         parameters = request.query_params
@@ -274,8 +264,6 @@ def _parameter(place: str, name: str, schema: Data, about: str) -> Data:
 _KEY: Final = {"type": "string", "minLength": 1}  # its slashes need no quoting
 _RUN: Final = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-CHANGE_STATES: Final = ("open", "closed")
-_STATE: Final = {"type": "string", "enum": [*CHANGE_STATES]}
 _OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
 
 
@@ -299,12 +287,6 @@ PATHS: Final[Mapping[str, Operation]] = {
         (_parameter("path", "case_key", _KEY, "As in /api/v1/results."),),
     ),
     "/api/v1/verdict": Operation(Pages.verdict_data, api.Verdict, "Verdicts and changes"),
-    "/api/v1/changes": Operation(
-        Pages.changes_data,
-        api.Changes,
-        "Open and closed changes",
-        (_parameter("query", "state", _STATE, "Only open or only closed changes."),),
-    ),
     "/api/v1/runs": Operation(
         Pages.runs_data,
         api.Runs,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from starlette.routing import Route
 
 from pvebench.model.run import Outcome
-from pvebench.verdicts.node_verdicts import Verdicts
 from testing import http_client
-from testing.changes import FINDING
 from testing.faulty_node import Fault
 from testing.packs import ROOT
 from testing.simulated_site import app_of, served
@@ -127,23 +124,6 @@ def test_a_run_comes_with_its_evidence_and_environment(address: str, measured: S
 
 
 @pytest.mark.parametrize(
-    ("query", "ids"), [("", ["o", "c"]), ("?state=open", ["o"]), ("?state=closed", ["c"])]
-)
-def test_changes_are_open_ones_then_closed_ones(
-    measured: Simulation, query: str, ids: list[str]
-) -> None:
-    resolved = replace(FINDING, id="c", state="resolved", end=FINDING.begin + 86400)
-    returned = replace(resolved, id="r", back=True)
-    verdicts = Verdicts(changes=(returned, resolved, replace(FINDING, id="o")))
-    with served(app_of(measured, verdicts=lambda: verdicts)) as where:
-        data = get(f"{where}/api/v1", f"/changes{query}")
-    changes = data["changes"]
-    assert isinstance(changes, list)
-    assert [one["id"] for one in changes] == ids
-    assert all(one["end"] for one in changes if one["id"] == "c")
-
-
-@pytest.mark.parametrize(
     ("query", "happened"),
     [
         ("/runs?limit=0", "invalid limit='0'"),
@@ -157,7 +137,6 @@ def test_changes_are_open_ones_then_closed_ones(
         ("/runs?size=3", "unknown parameter 'size'"),
         ("/runs?limit=1&limit=2", "repeated parameter"),
         ("/results?limit=1", "unknown parameter 'limit'"),
-        ("/changes?state=resolved", "unknown state 'resolved'"),
     ],
 )
 def test_a_bad_parameter_is_refused_with_what_is_possible(
