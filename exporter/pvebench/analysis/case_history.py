@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -76,6 +77,31 @@ def common_group(
     if len(members) < LEAST_MOVED * carriers:
         return None
     return tuple(sorted(telling))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupShift:
+    """How a group of cases shifted together; effects are logarithms, positive is better.
+
+    Attributes:
+        labels: common labels of its members; empty for all cases.
+        all_but: True if the members are the cases without these labels.
+        effect, low, high: shift and its 95% confidence interval: relative to the other cases, with
+            that of all cases if they shifted, too.
+        p_value: adjusted for the number of tested groups.
+    """
+
+    labels: Group
+    all_but: bool = False
+    effect: float
+    low: float
+    high: float
+    p_value: float
+
+    def of(self, effect: float, wider: float) -> GroupShift:
+        """Return it with another effect, which has a further independent error."""
+        reach = math.hypot(self.high - self.effect, wider)
+        return replace(self, effect=effect, low=effect - reach, high=effect + reach)
 
 
 Column: TypeAlias = "array[float]"
@@ -282,7 +308,7 @@ class CaseStep:
     p_value: float
     runs: int
     confirmed: bool = True
-    group: Group | None = None
+    group: GroupShift | None = None
     kind: ChangeKind = "level"
     share: float = 1.0
     mode: bool = False

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -183,12 +182,10 @@ def candidates(
     return tuple(sorted(near, key=lambda event: (abs(event.runs), event.kind)))
 
 
-# --- The change itself, and joining the same change of several nodes.
+# --- The change itself.
 
 ChangeState = Literal["open", "accepted", "resolved"]
 Severity = Literal["critical", "warning", "info"]
-ALIKE: Final = 1.5
-"""Maximum ratio of the effects on two nodes that are reported as one change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,83 +300,3 @@ class Change:
             for event in self.came_with
         ]
         return versions, self.kind, self.state, self.back, self.implausible, self.worse
-
-
-def each_joined(
-    changes: Iterable[Change], join: Callable[[Change, Change], Change | None]
-) -> tuple[Change, ...]:
-    """Return the changes, each as one with the first before it for which `join` returns one."""
-    kept: list[Change] = []
-    for change in changes:
-        joins = ((place, join(earlier, change)) for place, earlier in enumerate(kept))
-        whole = ((place, both) for place, both in joins if both is not None)
-        place, both = next(whole, (len(kept), change))
-        kept[place : place + 1] = [both]
-    return tuple(kept)
-
-
-def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Return the changes with equal ones of several nodes joined.
-
-    Equal: the same new versions, the same group of cases, the same direction and about the same
-    size. A change at an unknown time stays separate on each node.
-    """
-    return each_joined(changes, _of_nodes)
-
-
-def _of_nodes(change: Change, other: Change) -> Change | None:
-    separate = not set(other.nodes) & set(change.nodes)
-    concurrent, other_concurrent = (
-        {one.text for one in each.meanwhile} for each in (change, other)
-    )
-    cases = (change.group, change.all_but, concurrent) == (
-        other.group,
-        other.all_but,
-        other_concurrent,
-    )
-    alike = cases and change.group is not None and change.may_be(other)
-    return (
-        joined(change, other)
-        if separate and alike and similar_size(change.moves[0], other.moves[0])
-        else None
-    )
-
-
-def similar_size(move: Move, other: Move) -> bool:
-    """Return whether the same metric moved the same way and about as far."""
-    if move.figure is not other.figure or move.effect * other.effect <= 0:
-        return False
-    return abs(math.log(move.effect / other.effect)) < math.log(ALIKE)
-
-
-def joined(change: Change, other: Change) -> Change:
-    """Return two changes of different cases as one; their labels stay those of the first."""
-    ends = [end for end in (change.end, other.end) if end is not None]
-    return replace(
-        change,
-        nodes=tuple(sorted({*change.nodes, *other.nodes})),
-        begin=min(change.begin, other.begin),
-        end=max(ends, default=None),
-        cases=(*change.cases, *other.cases),
-        names=(*change.names, *other.names),
-        of=change.of + other.of,
-        moves=tuple(_mean(move, other.moves) for move in change.moves),
-    )
-
-
-def _mean(move: Move, others: Sequence[Move]) -> Move:
-    """Return a metric's move on both nodes, weighted by cases; the interval spans both."""
-    other_move = next((one for one in others if one.figure is move.figure), None)
-    if other_move is None:
-        return move
-    cases = move.cases + other_move.cases
-    effect = (move.cases * move.effect + other_move.cases * other_move.effect) / cases
-    return replace(
-        move,
-        effect=effect,
-        low=min(move.low, other_move.low),
-        high=max(move.high, other_move.high),
-        cases=cases,
-        runs=min(move.runs, other_move.runs),
-        p_value=min(move.p_value, other_move.p_value),
-    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.analysis.arrays import Matrix, np
-from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory
-from pvebench.analysis.group_effects import NOTHING, Common, EventShift, shift_of_cases
+from pvebench.analysis.case_history import LEAST_BASELINE, LEAST_MEMBERS, CaseHistory, CaseStep
+from pvebench.analysis.group_effects import NOTHING, Common, shift_of_cases
 from pvebench.analysis.levels import TINY
 from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
 from pvebench.analysis.placebos import Past
@@ -55,34 +55,32 @@ def _like_with_like(history: CaseHistory, at: float) -> CaseHistory:
 
 def judge_event(
     histories: Sequence[CaseHistory], at: float, *, strictness: float = 1.0
-) -> EventShift:
-    """Return the effect of an event at the time `at`.
+) -> dict[str, CaseStep]:
+    """Return case -> its step at an event at the time `at`, confirmed or not.
+
+    Cases that lack a baseline or runs after the event have none.
 
     Args:
         histories: histories of one metric and node `around` it, with earlier steps leveled out.
         strictness: number of metrics that are tested for the same event.
     """
-    left = list(histories)
-    whole = EventShift(groups=(), cases={})
+    left, steps = list(histories), dict[str, CaseStep]()
     while (aligned := _align(left, at)) is not None:
-        shift = _at_rungs(aligned, at, strictness)
-        whole = EventShift(
-            groups=(*whole.groups, *shift.groups), cases={**whole.cases, **shift.cases}
-        )
+        steps |= _at_rungs(aligned, at, strictness)
         # Cases that missed too many cycles are compared with each other instead.
-        left = [history for history in left if history.case not in shift.cases]
-    return whole
+        left = [history for history in left if history.case not in steps]
+    return steps
 
 
-def _at_rungs(aligned: _Aligned, at: float, strictness: float) -> EventShift:
-    """Return the effects after all runs, with earlier confirmations whose level has persisted."""
+def _at_rungs(aligned: _Aligned, at: float, strictness: float) -> dict[str, CaseStep]:
+    """Return the steps after all runs, with earlier confirmations whose level has persisted."""
     shared = np.zeros(aligned.before.shape[1])
     level = np.median(aligned.before[:, -LEVEL:], axis=1)[:, None]
     if aligned.shared:
         shared = np.median(aligned.before - level, axis=0)
     past = Past(aligned.before - shared)
     most = max(map(len, aligned.after))
-    whole = EventShift(groups=(), cases={})
+    steps: dict[str, CaseStep] = {}
     for runs in (*(rung for rung in RUNGS if rung < most), most):
         after, counts = aligned.first(runs)
         host = NOTHING
@@ -93,27 +91,22 @@ def _at_rungs(aligned: _Aligned, at: float, strictness: float) -> EventShift:
             times = aligned.times(runs, len(common))
             host = common_of(np.append(shared, common), times, len(shared))
         known = past.at(after, counts)
-        shift = shift_of_cases(known, aligned.histories, at, host=host, strictness=strictness)
-        whole = _upheld(whole, shift, aligned.histories[0].figure.least_effect)
-    return whole
+        later = shift_of_cases(known, aligned.histories, at, host=host, strictness=strictness)
+        steps = later | _upheld(steps, later, aligned.histories[0].figure.least_effect)
+    return steps
 
 
-def _upheld(earlier: EventShift, later: EventShift, least_effect: float) -> EventShift:
-    """Return the later effects, with earlier confirmations whose level has persisted."""
-    cases = dict(later.cases)
-    for case, old in earlier.cases.items():
-        new = cases[case]
-        if old.confirmed and not new.confirmed:
-            persists = new.effect / old.effect > 1 / 2 and abs(new.effect) >= least_effect
-            cases[case] = replace(new, confirmed=True, group=old.group) if persists else new
-    known = {(group.group, group.all_but) for group in later.groups}
-    kept = [
-        group
-        for group in earlier.groups
-        if (group.group, group.all_but) not in known
-        and any(cases[case].group == group.group for case in group.cases)
-    ]
-    return EventShift(groups=(*later.groups, *kept), cases=cases)
+def _upheld(
+    earlier: Mapping[str, CaseStep], later: Mapping[str, CaseStep], least_effect: float
+) -> dict[str, CaseStep]:
+    """Return the later steps of the cases whose earlier confirmations alone have persisted."""
+    steps = {}
+    for case, old in earlier.items():
+        new = later[case]
+        persists = old.confirmed and new.effect / old.effect > 1 / 2
+        if persists and not new.confirmed and abs(new.effect) >= least_effect:
+            steps[case] = replace(new, confirmed=True, group=old.group)
+    return steps
 
 
 @dataclass(frozen=True, slots=True)

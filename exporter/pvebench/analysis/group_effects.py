@@ -22,6 +22,7 @@ from pvebench.analysis.case_history import (
     CaseHistory,
     CaseStep,
     Group,
+    GroupShift,
     groups_of,
 )
 from pvebench.analysis.difference import critical, two_sided
@@ -77,40 +78,8 @@ COMPLEMENT: Final = 2.3
 """Logarithm of the odds (10:1) that all cases except a group shifted, rather than the group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupShift:
-    """A group of cases that shifted together; effects are logarithms, positive is better.
-
-    Attributes:
-        group: common labels of its members; empty for all cases.
-        all_but: True if the members are the cases without these labels.
-        cases: its members.
-        effect, low, high: shift relative to the other cases (for all cases: relative to before)
-            and its 95% confidence interval.
-        p_value: adjusted for the number of tested groups.
-    """
-
-    group: Group
-    all_but: bool
-    cases: tuple[str, ...]
-    effect: float
-    low: float
-    high: float
-    p_value: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventShift:
-    """Effect of an event on one metric of all cases.
-
-    Attributes:
-        groups: groups that shifted, the most significant first, all cases last.
-        cases: case -> its step, confirmed or not; without cases that lack a baseline or runs after
-            the event.
-    """
-
-    groups: tuple[GroupShift, ...]
-    cases: Mapping[str, CaseStep]
+Found = tuple[GroupShift, Flags]
+"""A group that shifted, and which cases are its members."""
 
 
 def shift_of_cases(
@@ -120,8 +89,8 @@ def shift_of_cases(
     *,
     host: Common = NOTHING,
     strictness: float = 1.0,
-) -> EventShift:
-    """Return the groups that shifted at the event, and the step of each case.
+) -> dict[str, CaseStep]:
+    """Return case -> its step at the event, confirmed or not, with the group that it belongs to.
 
     Args:
         known: shifts of all cases, without what they share.
@@ -132,23 +101,29 @@ def shift_of_cases(
     """
     known = replace(known, scale=np.hypot(known.scale, UNEVEN * abs(host.load)))
     node = _Node(known, histories, host, GROUP_LEVEL / strictness)
-    groups = node.contrasts()
-    p_values, common = node.single()
-    everything = node.everything()
-    if everything is not None:
-        groups.append(everything)
-        common -= everything.effect
     least = histories[0].figure.least_effect
-    groups = [group for group in groups if abs(group.effect) >= least]
-    moved_with = {case: group.group for group in reversed(groups) for case in group.cases}
-    q_values = adjusted(p_values)
-    # The common shift of the whole host is noise, unless it was detected as an effect.
+    contrasts = node.contrasts()
+    p_values, common = node.single()
+    everything, wider = node.everything(), 0.0
+    if everything is not None:
+        # The common shift of the whole host is noise, unless it was detected as an effect.
+        common, wider = common - everything.effect, everything.high - everything.effect
     effects = known.shift[0] - common
+    groups = [
+        (shift.of(float(np.median(effects[members])), wider), members)
+        for shift, members in contrasts
+        if abs(shift.effect) >= least
+    ]
+    if everything is not None and abs(everything.effect) >= least:
+        groups.append((everything, np.ones(len(histories), dtype=bool)))
+    q_values = adjusted(p_values)
     reaches = critical(0.05, known.degrees) * known.scale[0]
     steps = {}
     for row, history in enumerate(histories):
         effect, reach, runs = float(effects[row]), float(reaches[row]), int(known.counts[row])
-        group = moved_with.get(history.case)
+        # A case that moved the other way did not shift with its group.
+        own = (shift for shift, members in groups if members[row] and shift.effect * effect > 0)
+        group = next(own, None)
         alone = runs >= LEAST_RUNS and q_values[row] <= CASE_LEVEL / strictness
         steps[history.case] = CaseStep(
             time=at,
@@ -161,7 +136,20 @@ def shift_of_cases(
             confirmed=abs(effect) >= least and bool(alone or group is not None),
             group=group,
         )
-    return EventShift(groups=tuple(groups), cases=steps)
+    return steps
+
+
+def _shift(
+    labels: Group, effect: float, reach: float, p_value: float, *, all_but: bool = False
+) -> GroupShift:
+    return GroupShift(
+        labels=labels,
+        all_but=all_but,
+        effect=effect,
+        low=effect - reach,
+        high=effect + reach,
+        p_value=min(p_value, 1.0),
+    )
 
 
 class _Node:
@@ -179,7 +167,7 @@ class _Node:
         """[cases] shifts without those of the groups."""
         self._degrees = known.degrees + PRIOR
 
-    def contrasts(self) -> list[GroupShift]:
+    def contrasts(self) -> list[Found]:
         """Find groups that shifted relative to the other cases; remove their effects."""
         groups = groups_of([history.labels for history in self._histories])
         if not groups:
@@ -190,7 +178,7 @@ class _Node:
         weights = masks / sizes[:, None] - (1 - masks) / others[:, None]
         floor = np.sqrt(1 / sizes + 1 / others)
         scale = self._pooled_scale(weights @ self._centred(self._known.placebos[0]), floor)
-        contrasts: list[GroupShift] = []
+        contrasts: list[Found] = []
         while len(contrasts) < MOST_GROUPS:
             now = self._centred(self._rest[:, None])[:, 0]
             score = weights @ now / np.maximum(scale, _apart(now, masks))
@@ -216,8 +204,7 @@ class _Node:
         moved = (along > abs(effect) / 2) | (along > BEYOND * scales)
         if p_value > self._level or abs(effect) <= host.most or np.mean(moved) < LEAST_MOVED:
             return None
-        every = np.ones(cases, dtype=bool)
-        return self._shift((), every, effect, critical(0.05, degrees) * scale, p_value)
+        return _shift((), effect, critical(0.05, degrees) * scale, p_value)
 
     def single(self) -> tuple[Matrix, float]:
         """Return the p-value of each case relative to the host's common shift, and that shift.
@@ -260,7 +247,7 @@ class _Node:
         scale: Matrix = floor * np.sqrt(np.maximum(ratio, 1.0))
         return scale
 
-    def _contrast(self, group: Group, groups: Mapping[Group, Flags], p_value: float) -> GroupShift:
+    def _contrast(self, group: Group, groups: Mapping[Group, Flags], p_value: float) -> Found:
         """Return the shift of a group, or of all cases but it, and remove it from the rest."""
         mask = groups[group]
         inside, outside = (float(np.median(self._rest[side])) for side in (mask, ~mask))
@@ -283,20 +270,7 @@ class _Node:
         self._rest[members] -= effect
         reach = critical(0.05, self._degrees) * scale
         all_but = not (groups[group] == members).all()
-        return replace(self._shift(group, members, effect, reach, p_value), all_but=all_but)
-
-    def _shift(
-        self, group: Group, members: Flags, effect: float, reach: float, p_value: float
-    ) -> GroupShift:
-        return GroupShift(
-            group=group,
-            all_but=False,
-            cases=tuple(self._histories[row].case for row in np.flatnonzero(members).tolist()),
-            effect=effect,
-            low=effect - reach,
-            high=effect + reach,
-            p_value=min(p_value, 1.0),
-        )
+        return _shift(group, effect, reach, p_value, all_but=all_but), members
 
 
 def _apart(shifts: Matrix, masks: Matrix) -> Matrix:

@@ -22,7 +22,6 @@ from pvebench.analysis.events import (
     merged,
 )
 from pvebench.analysis.gradual_change import creeping, slow_trend, without_explained
-from pvebench.analysis.group_effects import EventShift
 from pvebench.analysis.lasting_steps import gain_reason, lasting, sized, with_courses
 from pvebench.analysis.levels import crossing
 from pvebench.analysis.noise_patterns import LEAST_DAYS, STUCK, stuck_since, usual_level
@@ -137,10 +136,8 @@ class Judge:
         for history in histories:
             figures.setdefault(history.figure.name, []).append(history)
         verdicts: list[Verdict] = []
-        shifts: list[tuple[Event, str, EventShift]] = []
-        for name, group in figures.items():
+        for group in figures.values():
             steps = FigureSteps(self._memory, material.node, group, events, strictness=len(figures))
-            shifts += [(event, name, shift) for event, shift in steps.shifts]
             verdicts += steps.verdicts(material.accepted_until, reason)
         speeds = [
             case_history
@@ -152,7 +149,7 @@ class Judge:
             verdicts=tuple(verdicts),
             events=tuple(events),
             findings=find_changes(
-                verdicts, shifts, self._issues, node=material.node, environment_changes=changes
+                verdicts, events, self._issues, node=material.node, environment_changes=changes
             ),
             levels=performance_index(speeds, partial(self._memory.of, levels_by_environment)),
             judged_until=material.timeline[-1][0] if material.timeline else 0.0,
@@ -177,33 +174,32 @@ class FigureSteps:
         self._last: dict[str, CaseStep] = {}
         self._doubtful: dict[str, CaseStep] = {}
         self._dropped: dict[str, list[Dropped]] = {history.case: [] for history in histories}
-        self.shifts: list[tuple[Event, EventShift]] = []
         self._early: dict[str, CaseStep] = {}
         self._even: dict[str, CaseHistory] = {}
         ends = [*(event.time for event in events[1:]), math.inf]
         for event, end in zip(events, ends, strict=False):
-            shift = self._judged(event, end)
-            if self._find_early(event, shift):
-                shift = self._judged(event, end)
-            self.shifts.append((event, shift))
-            self._take(shift)
+            steps = self._judged(event, end)
+            if self._find_early(event, steps):
+                steps = self._judged(event, end)
+            self._take(steps)
         self._add_unknown()
 
-    def _judged(self, event: Event, end: float) -> EventShift:
+    def _judged(self, event: Event, end: float) -> dict[str, CaseStep]:
         ready = [self._ready(history, event) for history in self._histories]
         cut = around(ready, event.time, end)
         work = partial(judge_event, cut, event.time, strictness=self._strictness)
         key = "event", self._node, event.time, self._histories[0].figure.name
         return self._memory.kept(key, cut, self._strictness, work)
 
-    def _find_early(self, event: Event, shift: EventShift) -> bool:
+    def _find_early(self, event: Event, steps: Mapping[str, CaseStep]) -> bool:
         """Keep the steps that are attributed to an event but began at another time, if any."""
         ready = {history.case: self._ready(history, event) for history in self._histories}
-        alone = [
-            (case,) for case, step in shift.cases.items() if step.confirmed and step.group is None
-        ]
+        moved: dict[object, list[str]] = {}
+        for case, step in steps.items():
+            if step.confirmed or step.group is not None:
+                moved.setdefault(step.group or case, []).append(case)
         found = False
-        for cases in (*alone, *(group.cases for group in shift.groups)):
+        for cases in moved.values():
             rest = [case for case in ready if case not in set(cases)]
             time = began(
                 [ready[case] for case in cases[:SAMPLED]],
@@ -223,9 +219,9 @@ class FigureSteps:
             steps.append(early)
         return history.without(steps)
 
-    def _take(self, shift: EventShift) -> None:
-        self._last |= shift.cases
-        for case, step in shift.cases.items():
+    def _take(self, steps: Mapping[str, CaseStep]) -> None:
+        self._last |= steps
+        for case, step in steps.items():
             if step.confirmed:
                 self._steps[case].append(step)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from pvebench.analysis.case_history import LEAST_MEMBERS, CaseStep, Group, common_group
+from pvebench.analysis.case_history import CaseStep, GroupShift, common_group
 from pvebench.analysis.change import (
     Change,
     ChangeState,
@@ -19,17 +20,48 @@ from pvebench.analysis.change import (
     known_issues,
 )
 from pvebench.analysis.events import Event, came_with
-from pvebench.analysis.group_effects import EventShift, GroupShift
 from pvebench.analysis.verdict import Verdict
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.figure import VerdictFigure
 from pvebench.model.figures import JUDGED
-
-# --- Grouping: steps at one time, drifts, and cases with shared labels.
+from pvebench.model.units import DAY
 
 Changed = tuple[Verdict, CaseStep]
-GroupKey = tuple[Group | None, bool]
-"""Shared labels of cases, and whether they moved for the worse."""
+_RANKS: Final = {name: rank for rank, name in enumerate(JUDGED)}
+
+
+def find_changes(
+    verdicts: Sequence[Verdict],
+    events: Sequence[Event],
+    issues: Sequence[KnownIssue],
+    *,
+    node: str,
+    environment_changes: Sequence[Event] = (),
+) -> tuple[Change, ...]:
+    """Return every confirmed change, the newest first.
+
+    Args:
+        verdicts: of all cases and metrics.
+        events: that the steps were attributed to.
+        node: empty: unknown.
+        environment_changes: of the node, oldest first, before events close together were merged.
+    """
+    by_time = {event.time: event for event in events}
+    changes: list[Change] = []
+    for changed in of_one_occasion(verdicts):
+        event = by_time[changed[0][1].time] if changed[0][1].known else None
+        for members in by_group(changed):
+            change = _change(node, event, members)
+            if event is not None:
+                change = _with_cause(change, event, members, environment_changes, issues)
+            elif not change.slow:
+                change = replace(change, candidates=_near(members[0], events))
+            changes.append(change)
+    changes.sort(key=lambda change: (-change.begin, not change.regression, change.group is None))
+    return of_one_event(changes, verdicts)
+
+
+# --- Grouping: steps at one time, drifts, and groups that shifted together.
 
 
 def of_one_occasion(verdicts: Sequence[Verdict]) -> Iterator[list[Changed]]:
@@ -57,152 +89,88 @@ def _by_cycle(pairs: Sequence[Changed]) -> Iterator[list[Changed]]:
     yield group
 
 
-def by_group(
-    pairs: Sequence[Changed], verdicts: Sequence[Verdict]
-) -> dict[GroupKey, list[Changed]]:
-    """Return (group, whether for the worse) -> its cases, over all metrics.
+def by_group(pairs: Sequence[Changed]) -> Iterable[list[Changed]]:
+    """Return the steps of each group that moved one way, and those of single cases.
 
     All metrics of one case are reported together: a case that moved with a group in one metric
-    and alone in another belongs to the group.
+    and alone in another belongs to the group. The most important metric decides which way.
     """
-    groups = {verdict.history.of: step.group for verdict, step in pairs if step.group is not None}
-    members: dict[GroupKey, list[Changed]] = {}
-    worse = _worse(pairs)
+    groups = {verdict.history.of: step.group.labels for verdict, step in pairs if step.group}
+    worse: dict[str, bool] = {}
+    for verdict, step in sorted(pairs, key=lambda pair: _RANKS[pair[0].history.figure.name]):
+        worse.setdefault(verdict.history.of, step.effect < 0)
+    members: dict[object, list[Changed]] = {}
     for verdict, step in pairs:
-        group = step.group if step.group is not None else groups.get(verdict.history.of)
-        members.setdefault((group, worse[verdict.history.of]), []).append((verdict, step))
-    for key in [key for key in members if key[0] is None]:
-        shared = _in_common(members[key], verdicts)
-        if shared is not None and (shared, key[1]) not in members:
-            members[shared, key[1]] = members.pop(key)
-    return members
+        case = verdict.history.of
+        group = step.group.labels if step.group else groups.get(case)
+        members.setdefault((group, worse[case]), []).append((verdict, step))
+    return members.values()
 
 
-def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:
-    """Return the labels that identify cases which were detected one by one, if any do."""
-    changed = {verdict.history.of: verdict.history.labels for verdict, _ in members}
-    if len(changed) < LEAST_MEMBERS:
-        return None
-    judged, everyone = (labels_of(verdicts, judged=only).values() for only in (True, False))
-    return common_group(list(changed.values()), judged, everyone)
+# --- One group: size, state and causes.
 
 
-def labels_of(
-    verdicts: Sequence[Verdict], figure: VerdictFigure | None = None, *, judged: bool
-) -> dict[str, Mapping[str, str]]:
-    """Return case -> labels, of the cases with a metric; None: any.
-
-    Args:
-        judged: only of those with a conclusive verdict.
-    """
-    return {
-        verdict.history.of: verdict.history.labels
-        for verdict in verdicts
-        if (verdict.state.judged or not judged) and figure in (None, verdict.history.figure)
-    }
-
-
-def sharing(group: Group | None, verdicts: Sequence[Verdict], figure: VerdictFigure) -> int:
-    """Return how many judged cases with a metric have all labels of a group."""
-    if group is None:
-        return 0
-    labels = labels_of(verdicts, figure, judged=True).values()
-    return sum(set(group) <= label.items() for label in labels)
-
-
-def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
-    """Return case -> whether its most important metric moved for the worse."""
-    order = list(JUDGED)
-    first: dict[str, tuple[int, float]] = {}
-    for verdict, step in pairs:
-        ranked = (order.index(verdict.history.figure.name), step.effect)
-        first[verdict.history.of] = min(ranked, first.get(verdict.history.of, ranked))
-    return {case: effect < 0 for case, (_, effect) in first.items()}
-
-
-# --- Changes: causes, state and size of each group.
-
-Shifts = Sequence[tuple[Event, str, EventShift]]
-"""(event, metric, its effect)."""
-
-
-def find_changes(
-    verdicts: Sequence[Verdict],
-    shifts: Shifts,
-    issues: Sequence[KnownIssue],
-    *,
-    node: str,
-    environment_changes: Sequence[Event] = (),
-) -> tuple[Change, ...]:
-    """Return every confirmed change, the newest first.
-
-    Args:
-        verdicts: of all cases and metrics.
-        shifts: the effect of every event on every metric.
-        node: empty: unknown.
-        environment_changes: of the node, oldest first, before events close together were merged.
-    """
-    events = {event.time: event for event, _, _ in shifts}
-    changes: list[Change] = []
-    for changed in of_one_occasion(verdicts):
-        event = events.get(changed[0][1].time) if changed[0][1].known else None
-        for (group, _), members in by_group(changed, verdicts).items():
-            change = _with_course(_change(event, group, members, shifts), members)
-            change = replace(
-                change,
-                nodes=(node,) if node else (),
-                of=sharing(group, verdicts, change.moves[0].figure),
-            )
-            if event is not None:
-                change = _with_cause(change, event, members, environment_changes, issues)
-            elif not change.slow:
-                change = replace(change, candidates=_near(members[0], events.values()))
-            changes.append(change)
-    changes.sort(key=lambda change: (-change.begin, not change.regression, change.group is None))
-    return tuple(changes)
-
-
-def _change(
-    event: Event | None, group: Group | None, members: Sequence[Changed], shifts: Shifts
-) -> Change:
-    # Group effects of events do not apply to a change at another time.
-    own = _group_shifts(event, group, shifts)
-    # A group is detected relative to the other cases: what moved all of them moved it too.
-    shared = _group_shifts(event, (), shifts) if group else {}
-    histories = {verdict.history.of: verdict.history for verdict, _ in members}
-    kind, times = members[0][1].kind, [step.time for _, step in members]
-    return Change(
-        begin=statistics.median_low(times) if kind == "drift" else min(times),
-        nodes=(),
-        known=event is not None,
-        kind=kind,
-        share=statistics.median([step.share for _, step in members]),
-        group=group,
-        all_but=any(shift.all_but for shift in own.values()),
-        cases=tuple(histories),
-        names=tuple(history.name for history in histories.values()),
-        of=0,
-        moves=tuple(_moves(members, own, shared)),
-    )
-
-
-def _with_course(change: Change, members: Sequence[Changed]) -> Change:
-    """Return a change with its state, by the cases of its most important metric."""
-    figure = change.moves[0].figure
-    steps = [step for verdict, step in members if verdict.history.figure is figure]
+def _change(node: str, event: Event | None, members: Sequence[Changed]) -> Change:
+    """Return a group as a change, whose state is that of the cases of its first metric."""
+    moves, histories = tuple(_moves(members)), {v.history.of: v.history for v, _ in members}
+    steps = [step for verdict, step in members if verdict.history.figure is moves[0].figure]
     ends = [step.end for step in steps if step.end is not None]
     ended, back = 2 * len(ends) > len(steps), 2 * sum(step.back for step in steps) > len(steps)
     shown = any(step.certain and not step.accepted for step in steps)
     state: ChangeState = "resolved" if ended or back or not shown else "open"
     if all(step.accepted for _, step in members):
         state = "accepted"
-    return replace(
-        change,
-        reason=next((step.reason for step in steps if step.reason), ""),
-        state=state,
+    kind, times = members[0][1].kind, [step.time for _, step in members]
+    groups = [step.group for _, step in members if step.group is not None]
+    return Change(
+        begin=statistics.median_low(times) if kind == "drift" else min(times),
         end=statistics.median_low(ends) if ended else None,
+        state=state,
         back=back,
+        nodes=(node,) if node else (),
+        known=event is not None,
+        kind=kind,
+        share=statistics.median([step.share for _, step in members]),
+        reason=next((step.reason for step in steps if step.reason), ""),
+        group=groups[0].labels if groups else None,
+        all_but=any(group.all_but for group in groups),
+        cases=tuple(histories),
+        names=tuple(history.name for history in histories.values()),
+        of=0,
+        moves=moves,
     )
+
+
+def _moves(members: Sequence[Changed]) -> Iterator[Move]:
+    """Yield how far each metric moved: the effect on the group, else the median of its cases.
+
+    Several groups of one event were found relative to each other: what the cases themselves
+    exclude is not the effect on their group.
+    """
+    for figure in JUDGED.values():
+        steps = [step for verdict, step in members if verdict.history.figure is figure]
+        if not steps:
+            continue
+        middle = statistics.median_low([step.effect for step in steps])
+        shown: GroupShift | CaseStep = next(step for step in steps if step.effect == middle)
+        groups = [step.group for step in steps if step.group is not None]
+        if groups and shown.low <= statistics.mode(groups).effect <= shown.high:
+            shown = statistics.mode(groups)
+        yield Move(
+            figure=figure,
+            effect=shown.effect,
+            low=shown.low,
+            high=shown.high,
+            cases=len(steps),
+            runs=min(step.runs for step in steps),
+            p_value=min(
+                [
+                    1.0,
+                    len(steps) * min(step.p_value for step in steps),
+                    *(group.p_value for group in groups),
+                ]
+            ),
+        )
 
 
 def _with_cause(
@@ -264,40 +232,153 @@ def _near(changed: Changed, events: Iterable[Event]) -> tuple[NearbyEvent, ...]:
     return candidates(times, verdict.history.split(step.time), [*nearby, *gaps(times)])
 
 
-def _group_shifts(
-    event: Event | None, group: Group | None, shifts: Shifts
-) -> dict[str, GroupShift]:
-    """Return metric -> effect of an event on a group."""
+# --- The groups of one event as one change, and the labels that its cases share.
+
+SAME_EVENT_SECONDS: Final = DAY
+"""Maximum time between the starts of changes with one cause; a later upgrade is another event."""
+ALIKE: Final = 1.5
+"""Maximum ratio of the effects on two nodes that are reported as one change."""
+
+
+def each_joined(
+    changes: Iterable[Change], join: Callable[[Change, Change], Change | None]
+) -> tuple[Change, ...]:
+    """Return the changes, each as one with the first before it for which `join` returns one."""
+    kept: list[Change] = []
+    for change in changes:
+        joins = ((place, join(earlier, change)) for place, earlier in enumerate(kept))
+        whole = ((place, both) for place, both in joins if both is not None)
+        place, both = next(whole, (len(kept), change))
+        kept[place : place + 1] = [both]
+    return tuple(kept)
+
+
+def of_one_event(changes: Iterable[Change], verdicts: Sequence[Verdict]) -> tuple[Change, ...]:
+    """Return the changes of a node in their order, those of one event joined to the first.
+
+    One event: the same new versions at one time, and the same metric moved the same way about as
+    far, or a less important metric of the same cases moved. Open and closed changes stay separate:
+    what lasts needs attention.
+    """
+    return tuple(_labelled(change, verdicts) for change in each_joined(changes, _whole))
+
+
+def _whole(change: Change, other: Change) -> Change | None:
+    """Return both changes as one; None: they may have different causes."""
+    near = abs(change.begin - other.begin) <= SAME_EVENT_SECONDS
+    if not near or change.all_but or other.all_but or not change.may_be(other):
+        return None
+    first, second = sorted((change, other), key=lambda one: (_rank(one), -len(one.cases)))
+    if set(second.cases) <= set(first.cases):
+        moved = {move.figure.name for move in first.moves}
+        more = [move for move in second.moves if move.figure.name not in moved]
+        return replace(first, moves=(*first.moves, *more))
+    if similar_size(first.moves[0], second.moves[0]):
+        # The labels of one group are not those of both.
+        return replace(joined(first, second), group=None, end=first.end)
+    return None
+
+
+def _rank(change: Change) -> int:
+    """Return the rank of the metric that a change is about; 0 is the most important one."""
+    return _RANKS[change.moves[0].figure.name]
+
+
+def _labelled(change: Change, verdicts: Sequence[Verdict]) -> Change:
+    """Return a change with the labels that its cases share, and the number of judged cases so.
+
+    Labels that all cases with its metric have are omitted.
+    """
+    figure = change.moves[0].figure
+    everyone = _labels(verdicts, figure, judged=False)
+    judged = _labels(verdicts, figure, judged=True).values()
+    group = change.group
+    if group is None:
+        members = [everyone[case] for case in change.cases if case in everyone]
+        group = common_group(members, judged, everyone.values())
+    elif group:
+        every = [label.items() for label in everyone.values()]
+        group = tuple(pair for pair in group if any(pair not in labels for labels in every))
+    count = 0 if group is None else sum(set(group) <= labels.items() for labels in judged)
+    return replace(change, group=group, of=count)
+
+
+def _labels(
+    verdicts: Sequence[Verdict], figure: VerdictFigure, *, judged: bool
+) -> dict[str, Mapping[str, str]]:
+    """Return case -> labels, of the cases with a metric; or only of those with a verdict on it."""
     return {
-        name: group_shift
-        for other_event, name, shift in shifts
-        if other_event is event
-        for group_shift in shift.groups
-        if group_shift.group == group
+        verdict.history.of: verdict.history.labels
+        for verdict in verdicts
+        if (verdict.state.judged or not judged) and figure is verdict.history.figure
     }
 
 
-def _moves(
-    members: Sequence[Changed], own: Mapping[str, GroupShift], shared: Mapping[str, GroupShift]
-) -> Iterator[Move]:
-    """Yield how far each metric moved: the effect on the group, else the median of its cases."""
-    for figure in JUDGED.values():
-        steps = [step for verdict, step in members if verdict.history.figure is figure]
-        if not steps:
-            continue
-        middle = statistics.median_low([step.effect for step in steps])
-        group, host = own.get(figure.name), shared.get(figure.name)
-        shown = group or next(step for step in steps if step.effect == middle)
-        effect, reach = shown.effect, shown.high - shown.effect
-        if group is not None and host is not None:
-            effect, reach = effect + host.effect, math.hypot(reach, host.high - host.effect)
-        clearest = min(1.0, len(steps) * min(step.p_value for step in steps))
-        yield Move(
-            figure=figure,
-            effect=effect,
-            low=effect - reach,
-            high=effect + reach,
-            cases=len(steps),
-            runs=min(step.runs for step in steps),
-            p_value=clearest if group is None else min(clearest, group.p_value),
-        )
+# --- The same change of several nodes.
+
+
+def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes with equal ones of several nodes joined.
+
+    Equal: the same new versions, the same group of cases, the same direction and about the same
+    size. A change at an unknown time stays separate on each node.
+    """
+    return each_joined(changes, _of_nodes)
+
+
+def _of_nodes(change: Change, other: Change) -> Change | None:
+    separate = not set(other.nodes) & set(change.nodes)
+    concurrent, other_concurrent = (
+        {one.text for one in each.meanwhile} for each in (change, other)
+    )
+    cases = (change.group, change.all_but, concurrent) == (
+        other.group,
+        other.all_but,
+        other_concurrent,
+    )
+    alike = cases and change.group is not None and change.may_be(other)
+    return (
+        joined(change, other)
+        if separate and alike and similar_size(change.moves[0], other.moves[0])
+        else None
+    )
+
+
+def similar_size(move: Move, other: Move) -> bool:
+    """Return whether the same metric moved the same way and about as far."""
+    if move.figure is not other.figure or move.effect * other.effect <= 0:
+        return False
+    return abs(math.log(move.effect / other.effect)) < math.log(ALIKE)
+
+
+def joined(change: Change, other: Change) -> Change:
+    """Return two changes of different cases as one; their labels stay those of the first."""
+    ends = [end for end in (change.end, other.end) if end is not None]
+    return replace(
+        change,
+        nodes=tuple(sorted({*change.nodes, *other.nodes})),
+        begin=min(change.begin, other.begin),
+        end=max(ends, default=None),
+        cases=(*change.cases, *other.cases),
+        names=(*change.names, *other.names),
+        of=change.of + other.of,
+        moves=tuple(_mean(move, other.moves) for move in change.moves),
+    )
+
+
+def _mean(move: Move, others: Sequence[Move]) -> Move:
+    """Return a metric's move on both nodes, weighted by cases; the interval spans both."""
+    other_move = next((one for one in others if one.figure is move.figure), None)
+    if other_move is None:
+        return move
+    cases = move.cases + other_move.cases
+    effect = (move.cases * move.effect + other_move.cases * other_move.effect) / cases
+    return replace(
+        move,
+        effect=effect,
+        low=min(move.low, other_move.low),
+        high=max(move.high, other_move.high),
+        cases=cases,
+        runs=min(move.runs, other_move.runs),
+        p_value=min(move.p_value, other_move.p_value),
+    )

@@ -5,23 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from pvebench.analysis.case_history import common_group
-from pvebench.analysis.change import (
-    Change,
-    Severity,
-    each_joined,
-    joined,
-    merge_nodes,
-    similar_size,
-)
+from pvebench.analysis.change import Change, Severity
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.step_groups import labels_of, sharing
+from pvebench.analysis.step_groups import merge_nodes
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.figures import JUDGED
 from pvebench.model.units import DAY, show_day, show_span
 from pvebench.store.changes import Decision, DefinitionChange
 
@@ -89,7 +79,7 @@ def outage_text(outage: Outage) -> str:
 
 def changes_of(reports: Sequence[NodeReport]) -> tuple[Change, ...]:
     """Return the changes of all nodes, the newest first."""
-    changes = [change for report in reports for change in of_one_event(report)]
+    changes = [change for report in reports for change in report.findings]
     return merge_nodes(sorted(changes, key=lambda change: -change.begin))
 
 
@@ -179,59 +169,3 @@ class Verdicts:
         for verdict in self.verdicts:
             counts[verdict.state] = counts.get(verdict.state, 0) + 1
         return counts
-
-
-SAME_EVENT_SECONDS: Final = DAY
-"""Maximum time between the starts of changes with one cause; a later upgrade is another event."""
-_RANKS: Final = {name: rank for rank, name in enumerate(JUDGED)}
-
-
-def of_one_event(report: NodeReport) -> tuple[Change, ...]:
-    """Return the changes of a node in their order, those of one event joined to the first.
-
-    One event: the same new versions at one time, and the same metric moved the same way about as
-    far, or a less important metric of the same cases moved. Open and closed changes stay separate:
-    what lasts needs attention.
-    """
-    verdicts = report.verdicts
-    simplified = (_simplified(change, verdicts) for change in report.findings)
-    return each_joined(simplified, partial(_whole, verdicts))
-
-
-def _whole(verdicts: Sequence[Verdict], change: Change, other: Change) -> Change | None:
-    """Return both changes as one; None: they may have different causes."""
-    near = abs(change.begin - other.begin) <= SAME_EVENT_SECONDS
-    if not near or change.all_but or other.all_but or not change.may_be(other):
-        return None
-    first, second = sorted((change, other), key=lambda one: (_rank(one), -len(one.cases)))
-    if set(second.cases) <= set(first.cases):
-        moved = {move.figure.name for move in first.moves}
-        more = [move for move in second.moves if move.figure.name not in moved]
-        return replace(first, moves=(*first.moves, *more))
-    if similar_size(first.moves[0], second.moves[0]):
-        return _regrouped(joined(first, second), first.end, verdicts)
-    return None
-
-
-def _rank(change: Change) -> int:
-    """Return the rank of the metric that a change is about; 0 is the most important one."""
-    return _RANKS[change.moves[0].figure.name]
-
-
-def _regrouped(change: Change, end: float | None, verdicts: Sequence[Verdict]) -> Change:
-    """Return a joined change whose group and size follow from all of its cases."""
-    figure = change.moves[0].figure
-    judged = labels_of(verdicts, figure, judged=True)
-    everyone = labels_of(verdicts, figure, judged=False).values()
-    changed = [judged[case] for case in change.cases if case in judged]
-    group = common_group(changed, judged.values(), everyone) if changed else None
-    return replace(change, group=group, of=sharing(group, verdicts, figure), end=end)
-
-
-def _simplified(change: Change, verdicts: Sequence[Verdict]) -> Change:
-    """Return a change whose group omits the labels that all cases with its metric have."""
-    if not change.group:
-        return change
-    labels = labels_of(verdicts, change.moves[0].figure, judged=False).values()
-    telling = [pair for pair in change.group if any(pair not in label.items() for label in labels)]
-    return replace(change, group=tuple(telling)) if labels else change

@@ -8,11 +8,10 @@ import pytest
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, FactDifference
-from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.step_groups import of_one_event
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.model.figures import JUDGED
 from pvebench.verdicts.change_text import sentence
-from pvebench.verdicts.node_verdicts import changes_of
 from testing.changes import DAY, FINDING, MOVE
 
 RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(200))
@@ -44,10 +43,7 @@ def changes(*found: Change, unknown: str = "") -> tuple[Change, ...]:
         )
         for case, bus in buses.items()
     )
-    report = NodeReport(
-        node="pve1", verdicts=verdicts, findings=found, events=(), levels=(), judged_until=200 * DAY
-    )
-    return changes_of((report,))
+    return of_one_event(found, verdicts)
 
 
 def test_four_of_six_cases_and_two_that_end_later_are_one_change() -> None:
@@ -75,8 +71,7 @@ def test_what_another_metric_of_the_same_cases_shows_is_part_of_the_change() -> 
 
 
 def test_a_group_has_no_label_that_all_cases_with_its_metric_have() -> None:
-    bus = replace(MOST, group=(("bus", "virtio"), ("tool", "fio")))
-    (change,) = changes(bus)
+    (change,) = changes(replace(MOST, group=(*VIRTIO, ("tool", "fio"))))
     assert change.group == VIRTIO
 
 

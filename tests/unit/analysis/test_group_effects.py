@@ -25,8 +25,8 @@ def groups_of(ratios: list[float], *, after: int, seed: int) -> list[tuple[tuple
     own = values - shared
     known = Past(own[:, :BEFORE]).at(own[:, BEFORE:], np.full(CASES, after))
     host = common_of(shared, times.tolist(), BEFORE)
-    shift = shift_of_cases(known, histories, times[BEFORE], host=host)
-    return [found.group for found in shift.groups]
+    steps = shift_of_cases(known, histories, times[BEFORE], host=host).values()
+    return sorted({step.group.labels for step in steps if step.group})
 
 
 def told(ratios: list[float], *, after: int) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.change import Change, FactDifference, Move, merge_nodes
+from pvebench.analysis.change import Change, FactDifference, Move
 from pvebench.analysis.events import Event
-from pvebench.analysis.step_groups import _differences
+from pvebench.analysis.step_groups import _differences, merge_nodes
 from pvebench.model.figures import JUDGED
 from pvebench.verdicts.change_text import sentence
 
