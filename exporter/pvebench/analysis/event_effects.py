@@ -140,7 +140,7 @@ class _Aligned:
 
     def times(self, runs: int, most: int) -> list[float]:
         """Return the times of the cycles and of the latest `most` of the first `runs` after."""
-        typical = min(self.ended, key=lambda ended: abs(min(len(ended), runs) - most))
+        typical = min((ended for ended in self.ended if len(ended) >= most), key=len)
         return [*self.cycles, *typical[:runs][-most:]]
 
 

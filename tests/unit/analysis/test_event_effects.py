@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testing.answers import ask, ask_node
+from testing.answers import answered, ask, ask_node, material
 from testing.fleets import fleet, labels_24
 from testing.noise import Series, stream, unchanged
 
@@ -42,3 +42,9 @@ def test_a_group_that_changed_after_an_upgrade_is_dated_to_its_own_runs(runs: in
     answer = ask_node(slower)
     assert not answer.blamed()
     assert sum(len(change.cases) for change in answer.worse()) == 8
+
+
+def test_cases_of_which_half_have_one_run_after_an_upgrade_and_half_three_are_judged() -> None:
+    node = fleet(stream("halves"), labels_24()[:6], 63, 8).upgraded(60)
+    runs = [one.until(63 if place % 2 else 61) for place, one in enumerate(node.series())]
+    assert answered(material(runs, node.labels)).changes == ()

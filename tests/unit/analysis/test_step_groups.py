@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.change import Change, FactDifference, Move
+from pvebench.analysis.change import FactDifference
 from pvebench.analysis.events import Event
 from pvebench.analysis.step_groups import _differences, merge_nodes
-from pvebench.model.figures import JUDGED
 from pvebench.verdicts.change_text import sentence
+from testing.changes import DAY, FINDING, MOVE
 
-MOVE = Move(
-    figure=JUDGED["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
-)
-FIRST = Change(
-    begin=100.0,
-    nodes=("pve1",),
+FIRST = replace(
+    FINDING,
     known=True,
-    kind="slower",
     group=(("bus", "virtio"),),
-    all_but=False,
-    cases=("a", "b", "c", "d"),
-    names=("a", "b", "c", "d"),
     of=4,
-    moves=(MOVE,),
     came_with=((FactDifference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),),
 )
 SECOND = replace(
     FIRST,
-    begin=90.0,
+    begin=90 * DAY,
     nodes=("pve2",),
     cases=("e", "f"),
     names=("e", "f"),
@@ -44,7 +35,7 @@ def test_the_same_new_version_that_did_the_same_on_two_nodes_is_one_change() -> 
         "Everything on virtio is 20% slower since kernel 6.14.8-2-pve "
         "(95% CI 16-26%; all 6 cases, 3 runs; on pve1 and pve2)"
     )
-    assert (found.begin, found.cases) == (90.0, ("a", "b", "c", "d", "e", "f"))
+    assert (found.begin, found.cases) == (90 * DAY, ("a", "b", "c", "d", "e", "f"))
 
 
 def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
