@@ -20,7 +20,7 @@ from pvebench.verdicts.fastest_text import LEAST_JUDGED
 
 EMPTY: Final = (
     " **No data?** Either pvebench has no results yet, or they do not reach Grafana: run "
-    "`pvebench selftest`."
+    "`pvebench doctor`."
 )
 FIRST_VERDICT: Final = f"a verdict needs {LEAST_JUDGED} runs of a case"
 CASES: Final = (
@@ -265,7 +265,7 @@ def status() -> Line:
         (SILENT, silence()),
         ("Current. Latest result: {{time}}", current),
         ("The exporter answers. No successful run yet", f"{answers} {unless}"),
-        ("No exporter has answered in 30 days. Next step: pvebench selftest", never),
+        ("No exporter has answered in 30 days. Next step: pvebench doctor", never),
     )
     panel = names("Status", "Whether the exporter answers, and the latest successful run.", "", "")
     panel = panel.targets([*instants(sentences, "ABCZ")]).text(font(16))

@@ -101,6 +101,6 @@ def test_the_password_of_grafana_is_held_to_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = secret(tmp_path, 0o644)
-    given = ["selftest", "--exporter", "http://127.0.0.1:1", "--grafana-password-file", str(path)]
+    given = ["doctor", "--state", str(tmp_path), "--grafana-password-file", str(path)]
     assert run_cli(given) == 2
     assert f"chmod 600 {path}" in capsys.readouterr().err

@@ -106,7 +106,7 @@ def ask_grafana(host: str, port: int, authority: Authority) -> str:
         return error.happened
 
 
-def ask_for_the_selftest(host: str, port: int, _: Authority) -> str:
+def ask_exporter(host: str, port: int, _: Authority) -> str:
     try:
         return fetch(f"https://{host}:{port}/", "x", next_step="")
     except PipelineError as error:
@@ -124,7 +124,7 @@ def call_webhook(host: str, port: int, _: Authority) -> str:
     return send(f"jsons://{host}:{port}/", "title", "text").reason or "{}"
 
 
-HTTP = [ask_hub, ask_grafana, ask_for_the_selftest, ask_node_exporter, call_webhook]
+HTTP = [ask_hub, ask_grafana, ask_exporter, ask_node_exporter, call_webhook]
 Client = Callable[[str, int, Path], str]
 
 

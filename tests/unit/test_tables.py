@@ -154,7 +154,7 @@ ELSEWHERE = {
     "by whole histories": "gradual_change levels partial_change performance_index placebos",
     "commands, in the tests of what they show": "cluster notify runs sanitize setup storage",
     "config/test_pack.py": "idle pack_keys",
-    "diagnostics/test_doctor.py": "outgoing",
+    "diagnostics/test_doctor.py": "outgoing pipeline",
     "scheduler/test_pacing.py": "storage_use",
     "drivers: by the storages and VMs that use them": """
         ceph_state disk_readback loop node_backends""",

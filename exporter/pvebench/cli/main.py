@@ -31,8 +31,7 @@ _LAYOUT: Final = {
     "Set up": "setup check@doctor packs plan@packs schema@packs storage guest proxmox "
     "grafana@dashboards print@dashboards",
     "Fleet": "fleet* hub*",
-    "Maintain": "doctor selftest@doctor notify cleanup@control prune@database restore@database "
-    "reparse@database",
+    "Maintain": "doctor notify cleanup@control prune@database restore@database reparse@database",
     "Demo": "demo*",
 }
 """Heading of the help -> its commands, with `@` and the module if it has another name; `*`: of a

@@ -431,7 +431,7 @@ WEB_INFO = _gauge(
 )
 EXPOSITION_TIMESTAMP = _single(
     "exposition_timestamp_seconds",
-    "Unix time of this exposition; `pvebench selftest` looks for it in Prometheus and Grafana.",
+    "Unix time of this exposition; `pvebench doctor` looks for it in Prometheus and Grafana.",
 )
 DATABASE_SIZE = _single("database_size_bytes", "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(

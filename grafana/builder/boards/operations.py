@@ -105,7 +105,7 @@ def _doing() -> p.Panel:
             Column("cycle ends", cycle_end, unit="dateTimeFromNow", wide=120),
             Column("next run", coming, unit="dateTimeFromNow", wide=120),
         ),
-        missing="no exporter responds; run pvebench selftest",
+        missing="no exporter responds; run pvebench doctor",
         styles={
             "activity": colors,
             "stalled": [prop("displayName", "STALLED"), prop("thresholds", steps(WORSE)), dash],

@@ -80,7 +80,6 @@ WITHOUT_RESULTS: Final[dict[tuple[str, ...], tuple[int, tuple[str, ...]]]] = {
     ("print", "dashboards"): (0, ("overview",)),
     ("print", "prometheus"): (0, ()),
     ("doctor",): (3, (*STATE, "--exporter", CLOSED)),
-    ("selftest",): (3, ("--exporter", CLOSED)),
     ("notify",): (2, STATE),
     ("fleet", "status"): (5, STATE),
     ("fleet", "resend"): (5, STATE),
