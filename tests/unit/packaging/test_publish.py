@@ -168,12 +168,6 @@ def test_a_published_version_keeps_its_content(made: Path, tmp_path: Path) -> No
     assert "is published with other content; raise the version" in said
 
 
-def test_the_mixin_has_all_rules_and_dashboards() -> None:
-    text = (ROOT / "mixin/mixin.libsonnet").read_text("utf-8")
-    files = [*(ROOT / "prometheus/rules").iterdir(), *(ROOT / "grafana/dashboards").iterdir()]
-    assert not [path.name for path in files if f"'../{path.relative_to(ROOT)}'" not in text]
-
-
 def test_recipes_of_other_distributions_have_version_and_dependencies() -> None:
     run("bash", "-n", ROOT / "packaging/aur/PKGBUILD", cwd=ROOT)
     nix = (ROOT / "packaging/nix/package.nix").read_text("utf-8")
