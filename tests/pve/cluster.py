@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ _ACL_PATH = re.compile(
 """Where rights may be given, as AccessControl.pm lists it."""
 KERNELS = {8: "6.8.12-15-pve", 9: "7.0.2-1-pve"}
 
+_SCHEMAS = cache(Schema)
 MakeMachine = Callable[[int, Path, Volumes, Callable[[], str]], Machine]
 """From number, directory, volumes and the version of QEMU that a start would run."""
 
@@ -125,7 +127,7 @@ class Cluster(CloneCalls, OperationCalls):
         CloneCalls.__init__(self)
         self.order = random.Random(str(self.directory.parent.name))
         """Of lists, from the name of the test's directory."""
-        self.schema = Schema(self.major)
+        self.schema = _SCHEMAS(self.major)
         roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
         self.access = Access(
             roles, self._pools_of, self.major, users={ROOT: User(password="rootpw")}

@@ -8,15 +8,16 @@ import hashlib
 import json
 import socket
 import ssl
-import subprocess
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -24,40 +25,23 @@ from pve.cluster import Cluster
 from pve.faults import Fault, Faults
 from pve.listed import unlisted
 from pve.refusals import Refused
+from testing import certificates
 
 PREFIX = "/api2/json"
 
 
+@cache
+def _key_and_certificate() -> bytes:
+    with TemporaryDirectory() as place:
+        made = certificates.make_certificate(Path(place), "pve1.test")
+        return made.key.read_bytes() + made.certificate.read_bytes()
+
+
 def make_certificate(directory: Path) -> Path:
-    """Make a self-signed certificate for 127.0.0.1 and localhost; return the PEM with its key."""
+    """Write the process's certificate for 127.0.0.1 and localhost; return the PEM with its key."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "server.pem"
-    key, cert = directory / "key.pem", directory / "cert.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=pve1.test",
-            "-keyout",
-            str(key),
-            "-out",
-            str(cert),
-            "-addext",
-            "subjectAltName=IP:127.0.0.1,DNS:localhost",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    path.write_bytes(key.read_bytes() + cert.read_bytes())
+    path.write_bytes(_key_and_certificate())
     return path
 
 
