@@ -45,7 +45,7 @@ def found(run: Run) -> dict[str, float]:
 
 def test_a_write_waits_for_a_slow_backup_server_but_not_with_fleecing(bench: Bench) -> None:
     plain, fleecing = (
-        found(bench.run(scenario(size=16 * MIB), during=during, seconds=15, target_rate="256k"))
+        found(bench.run(scenario(size=16 * MIB), during=during, seconds=10, target_rate="256k"))
         for during in ("backup", "backup-fleecing")
     )
     assert plain["operation_gap"] > 2.0

@@ -50,8 +50,8 @@ class Bench:
         site = Site(node="lab", hypervisor=both, probe=probe, clock=lab.clock)
         self.runner = Runner(site, Recorder())
 
-    def run(self, requested: Scenario, tool: str, **options: Any) -> Run:
-        workload = tool_workload(tool, options, ramp_seconds=0.5, runtime_seconds=3.0)
+    def run(self, requested: Scenario, tool: str, seconds: float = 1.0, **options: Any) -> Run:
+        workload = tool_workload(tool, options, ramp_seconds=0.3, runtime_seconds=seconds)
         case = Case(scenario=requested, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
@@ -65,18 +65,26 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     lab.close()
 
 
+PING = {"count": 20, "interval": 0}
+READ = {"rw": "read", "direct": True}
+WRITE = {"rw": "write", "bs": "64k", "flush": "fdatasync"}
+TINY = {"rw": "write", "bs": 512, "count": 200, "direct": True}
+
+
 @pytest.mark.parametrize(
-    ("tool", "options"),
+    ("requested", "tool", "options"),
     [
-        ("ioping", {"count": 20, "interval": 0}),
-        ("ioping", {"rw": "write", "count": 20, "interval": 0}),
-        ("dd", {"rw": "read", "direct": True}),
-        ("dd", {"rw": "write", "bs": "64k", "flush": "fdatasync"}),
-        ("dd", {"rw": "write", "bs": 512, "count": 200, "direct": True}),
+        (DEVICE, "ioping", {**PING, "rw": "write"}),
+        (DEVICE, "dd", READ),
+        (DEVICE, "dd", TINY),
+        (HOST, "ioping", PING),
+        (HOST, "dd", WRITE),
+        (ON_EXT4, "ioping", PING),
+        (ON_EXT4, "dd", READ),
+        (ON_EXT4, "dd", WRITE),
     ],
-    ids=["ping-read", "ping-write", "dd-read", "dd-write", "dd-tiny"],
+    ids=lambda one: getattr(one, "slug", str(one)),
 )
-@pytest.mark.parametrize("requested", [DEVICE, HOST, ON_EXT4], ids=["device", "host", "ext4"])
 def test_a_tool_that_takes_any_target_measures_it(
     bench: Bench, requested: Scenario, tool: str, options: dict[str, Any]
 ) -> None:
@@ -119,11 +127,11 @@ def test_the_host_measures_the_guests_volume_without_ending_the_vm(bench: Bench)
 
 
 def test_reads_of_a_direct_disk_come_from_the_device(bench: Bench) -> None:
-    run = bench.run(DEVICE, "fio", rw="randread", bs="4k", iodepth=8)
+    run = bench.run(DEVICE, "fio", seconds=3.0, rw="randread", bs="4k", iodepth=8)
     # From the page cache it would be none; window and counters do not end at the same moment.
     assert 0.5 < value(run, "device_share") < 2
 
 
 def test_flushes_of_the_guest_reach_qemu(bench: Bench) -> None:
-    run = bench.run(DEVICE, "fio", rw="randwrite", bs="4k", fsync=1)
+    run = bench.run(DEVICE, "fio", seconds=3.0, rw="randwrite", bs="4k", fsync=1)
     assert 0.5 < value(run, "flush_share") < 2
