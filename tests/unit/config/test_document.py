@@ -142,12 +142,12 @@ def test_millions_of_combinations_are_refused_before_they_are_made(pack: Path) -
     text = QUICK.replace("axes:\n", f"axes:\n{AXES}\n", 1)
     pack.write_text(text, "utf-8")
     begun = time.process_time()
-    with pytest.raises(ConfigError, match=r"cases; use at most"):
+    with pytest.raises(ConfigError, match=r"cases; use at most 20000$"):
         load_pack(pack)
     sweep = ", ".join(f"'{number}k'" for number in range(1, 500))
     one = f"  - fio: {{rw: randread, bs: [{sweep}], iodepth: [{sweep.replace('k', '')}]}}\n"
     pack.write_text(QUICK + one.replace("'", ""), "utf-8")
-    with pytest.raises(ConfigError, match=r"combinations in one entry; use at most"):
+    with pytest.raises(ConfigError, match=r"249001 combinations in one entry; use at most 10000$"):
         load_pack(pack)
     assert time.process_time() - begun < 30  # made, they would take hours
 

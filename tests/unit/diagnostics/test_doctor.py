@@ -17,7 +17,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
 from pvebench.diagnostics import pipeline
-from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, diagnose
+from pvebench.diagnostics.doctor import Servers, diagnose
 from pvebench.diagnostics.outgoing import Severity
 from pvebench.drivers.driver import Engine
 from pvebench.errors import PipelineError
@@ -134,13 +134,11 @@ def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("ahead", "severity"), [(0, Severity.OK), (3600, Severity.CRITICAL), (-3600, Severity.CRITICAL)]
+    ("ahead", "severity"), [(25, Severity.OK), (35, Severity.CRITICAL), (-45, Severity.CRITICAL)]
 )
 def test_a_clock_that_differs_is_reported(
     config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, severity: Severity
 ) -> None:
-    assert CLOCK_SECONDS < 3600
-
     def clocks(*_: object) -> Iterator[tuple[str, float]]:
         yield "pve1", time.time() + ahead
 

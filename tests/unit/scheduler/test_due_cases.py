@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from pvebench.config import load_pack
 from pvebench.metrics.exposition import Families
 from pvebench.metrics.result_collectors import Snapshot, collect_environments
 from pvebench.model.status import Phase
-from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.plan import Assignment, expand
 from pvebench.service.publisher import collect_scheduler
 from pvebench.store.live_results import LiveResults
@@ -20,6 +20,7 @@ from testing.packs import SMALL, STORAGES, Recorder, write_pack
 from testing.simulations import RecordedWorker, Simulation, simulate
 from testing.stores import TemporaryStore
 
+ROUNDS, SPREAD, LATER_SECONDS = 3, 4, 5 * 3600.0  # as docs/proxmox.md states
 CORE = SMALL.replace("pack: small", "pack: heart\ntier: core").replace("[virtio, scsi]", "[scsi]")
 FULL = SMALL.replace("pack: small", "pack: wide\ntier: full").replace(
     "[none]", "[none, writeback, unsafe]"
@@ -111,7 +112,7 @@ def test_a_restart_of_pvebench_forgets_no_burst(tmp_path: Path) -> None:
 def test_the_runs_after_a_burst_are_spread_over_the_day_until_there_are_enough(
     tmp_path: Path,
 ) -> None:
-    """What they are compared with was measured at all hours (`agenda.SPREAD`)."""
+    """What they are compared with was measured at all hours (docs/proxmox.md)."""
     daily = CORE.replace("every: 10m", "every: 1d")
     simulation = renewed(node(tmp_path), tmp_path, texts=(daily,))
     run(simulation, 2)
@@ -150,6 +151,15 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
     assert pending.labels == {"node": "lab", "fact": "qemu", "version": "simulated-2"}
     (change,) = found["pvebench_environment_change_info"]
     assert (change.labels["before"], change.labels["after"]) == ("simulated-1", "simulated-2")
+    periods = [
+        replace(view.periods[0], environment=f"{number}", facts={"qemu": f"{number}"})
+        for number in range(22)
+    ]
+    families = Families()
+    collect_environments(replace(snapshot, view=replace(view, periods=periods)), families)
+    found = {family.name: family.samples for family in families_of(families)}
+    assert len(found["pvebench_environment_start_timestamp_seconds"]) == 20
+    assert len(found["pvebench_environment_change_info"]) == 20
 
 
 def test_an_empty_store_knows_no_environment(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.proxmox_settings import ClusterSettings, ClusterSt
 from pvebench.drivers.storages.directory import size_at
 from pvebench.model.ports import Guard, StorageFunctions
 from pvebench.model.run import Outcome
-from pvebench.model.storage_use import MIN_BUDGET_BYTES, cost_lines, default_budget
+from pvebench.model.storage_use import cost_lines, default_budget
 from pvebench.model.units import GIB, MIB
 from pvebench.scheduler.guards import BudgetGuard
 from pvebench.scheduler.pacing import WriteBudgets, pace
@@ -178,12 +178,12 @@ def test_a_machine_reached_by_ssh_has_no_size_of_a_path_here() -> None:
         }
     )
     storage = driver_of("host").storages(settings, None)["local"]
-    assert storage.budget_bytes == MIN_BUDGET_BYTES
+    assert storage.budget_bytes == 10 * GIB
 
 
 def test_a_cluster_storage_has_one_too() -> None:
-    assert default_budget(None) == MIN_BUDGET_BYTES
-    assert default_budget(1000 * GIB) == 50 * GIB
+    sizes = (None, 199 * GIB, 1000 * GIB)
+    assert [default_budget(size) for size in sizes] == [10 * GIB, 10 * GIB, 50 * GIB]
     assert ClusterStorageSettings.model_validate({"type": "dir", "write_budget": "off"}) == (
         ClusterStorageSettings(type="dir", write_budget=0)
     )

@@ -27,7 +27,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.changes import DefinitionChange
-from pvebench.store.live_results import TREND_RUNS, LiveResults, PlannedCase
+from pvebench.store.live_results import LiveResults, PlannedCase
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.verdict_updates import VerdictService
@@ -165,11 +165,12 @@ def test_the_totals_in_memory_are_those_of_a_new_start(store: Store) -> None:
 def test_the_ten_newest_failures_and_the_trend_of_thirty_runs_are_shown(store: Store) -> None:
     results = LiveResults(store)
     failed = [run(hour=hour, outcome=Outcome.FAILED) for hour in range(12)]
-    for each in (*failed, *(run(hour=hour) for hour in range(12, 45))):
+    for each in (*failed, *(run(hour=hour, iops=1000.0 + hour) for hour in range(12, 45))):
         results.keep(each)
     for shown in (results.now, LiveResults(store).now):
         assert [each.uid for each in shown.failures] == [each.uid for each in failed[:1:-1]]
-        assert [len(each.points) for each in shown.trends.values()] == [30]
+        (trend,) = shown.trends.values()
+        assert [each.value for each in trend.points] == [1000.0 + hour for hour in range(15, 45)]
 
 
 def test_nothing_is_read_back_of_what_was_stored(store: Store) -> None:
@@ -226,15 +227,6 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(store: Store) -> None
     results.listen(told.append)
     results.keep(run())
     assert [one and one.case_key for one in told] == [CASE.key]
-
-
-def test_the_newest_points_are_bounded(store: Store) -> None:
-    results = LiveResults(store)
-    for hour in range(TREND_RUNS + 5):
-        results.keep(run(hour=hour, iops=1000.0 + hour))
-    points = results.now.trends[CASE.key].points
-    assert len(points) == TREND_RUNS
-    assert points[-1].value == 1000.0 + TREND_RUNS + 4
 
 
 def test_going_back_to_an_earlier_kernel_is_a_new_episode_and_an_event(store: Store) -> None:
@@ -374,11 +366,11 @@ def test_a_guest_is_compared_only_with_a_host_row_of_the_same_conditions(store: 
     own = replace(CASE, scenario=replace(CASE.scenario, disk=host))
     results = LiveResults(store)
     results.keep(run(own, iops=7000.0))
-    soon = START + timedelta(hours=1)
+    soon = START + timedelta(days=6, hours=23)
     assert results.host_rates(CASE, soon) == {Direction.READ: 7000.0}
     assert results.host_rates(LARGER, soon) == {}
     assert results.host_rates(SCALED, soon) == {}
-    assert results.host_rates(CASE, soon + timedelta(days=8)) == {}
+    assert results.host_rates(CASE, soon + timedelta(hours=2)) == {}
 
 
 def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:

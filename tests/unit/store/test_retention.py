@@ -96,12 +96,15 @@ def test_a_large_part_of_the_history_is_deleted_only_on_confirmation(store: Stor
     assert store.totals().runs == 30
 
 
-@pytest.mark.parametrize(("old", "goes"), [(100, True), (101, False)])
-def test_a_hundred_runs_go_whatever_part_of_the_history_they_are(
-    store: Store, old: int, *, goes: bool
+@pytest.mark.parametrize(
+    ("old", "new", "goes"), [(100, 30, True), (101, 403, False), (101, 404, True)]
+)
+def test_a_hundred_runs_or_a_fifth_of_the_history_go(
+    store: Store, old: int, new: int, *, goes: bool
 ) -> None:
     daily(store, 0, old)
-    daily(store, 3650, 3680)
+    for number in range(new):
+        store.add_run(run(3650 + number / 20))
     now = START + timedelta(days=3680)
     removal, done = store.prune(now, evidence_seconds=DAY * 9999, runs_seconds=90 * DAY)
     assert (removal.overdue, done) == (old, goes)

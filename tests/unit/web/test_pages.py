@@ -157,7 +157,7 @@ def test_options_that_differ_from_their_defaults_make_rows_of_their_own(tmp_path
 def test_large_blocks_are_shown_as_bandwidth_and_mixed_ones_in_both_directions(
     tmp_path: Path,
 ) -> None:
-    text = SMALL + "  - fio: {rw: read, bs: 128k, iodepth: 4}\n  - fio: {rw: randrw, bs: 32k}\n"
+    text = SMALL + "  - fio: {rw: read, bs: 64k, iodepth: 4}\n  - fio: {rw: randrw, bs: 32k}\n"
     simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
     simulation.worker.run()
     view = index_view(results_of(simulation).now, [], simulation.world.clock.now())

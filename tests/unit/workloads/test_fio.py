@@ -180,8 +180,10 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
             "rate_iops: 10 is the total and cannot be divided evenly",
         ),
         ({"rw": "rw", "rate_iops": 1}, "rate_iops: 1 is the total and cannot be divided evenly"),
-        ({"random_distribution": "zipf:1.0"}, "random_distribution: 'zipf:1.0' is not one of"),
-        ({"random_distribution": "pareto:2"}, "random_distribution: 'pareto:2' is not one of"),
+        *(
+            ({"random_distribution": text}, f"random_distribution: {text!r} is not one of")
+            for text in ("zipf:1.0", "zipf:100", "pareto:1", "normal:100")
+        ),
         ({"random_distribution": "zoned:60/10"}, "random_distribution: 'zoned:60/10' is not one"),
         ({"random_distribution": "zipf:1.2\nexec=x"}, "random_distribution: 'zipf:1.2\\nexec"),
         ({"rw": "write", "random_distribution": "zipf:1.2"}, "random_distribution: write is seq"),

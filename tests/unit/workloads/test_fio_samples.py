@@ -24,10 +24,29 @@ def golden(name: str) -> str:
     return (GOLDEN / f"{name}_iops.log").read_text()
 
 
-def test_one_job_has_one_line_an_interval() -> None:
-    found, notes = intervals(golden("randread"))
-    assert found == {"read": (109513, 105064, 105078, 107120)}
-    assert notes == ()
+def steps(width: int, count: int) -> str:
+    return "".join(f"{width * step}, {step}, 0, 0, 0\n" for step in range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("log", "options", "found"),
+    [
+        pytest.param(golden("randread"), {}, (109513, 105064, 105078, 107120), id="one job"),
+        # Jobs follow each other in the log, and one of them did not log the last interval.
+        (golden("grouped"), {}, (17993 + 17965 + 18008 + 18046, 73138, 69650)),
+        (golden("ungrouped"), {}, (19006 + 18947 + 19102 + 18917, 80800, 79292)),
+        # An interval without I/O has no line, except for the last of the window.
+        (golden("stalls"), {"window": 4000, "ran": 4802}, (2, 0, 2, 0, 2, 0, 0, 2)),
+        ("500, 8, 0, 0, 0\n", {}, (8, 0, 0)),
+        ("2000, 8, 0, 0, 0\n", {}, (0, 0, 0, 8)),
+        pytest.param(steps(620, 3), {}, (1, 2, 3), id="the logger wakes late"),
+        pytest.param(steps(500, 7), {"ran": 3600}, (1, 2, 3, 4), id="the device ends late"),
+    ],
+)
+def test_each_whole_interval_of_the_window_counts_once(
+    log: str, options: dict[str, float], found: tuple[float, ...]
+) -> None:
+    assert intervals(log, **options) == ({"read": found}, ())
 
 
 def test_mix_has_intervals_for_both_directions_and_only_the_asked_ones_are_returned() -> None:
@@ -37,39 +56,6 @@ def test_mix_has_intervals_for_both_directions_and_only_the_asked_ones_are_retur
         "write": (9877, 10284, 9821, 9300),
     }
     assert list(intervals(golden("mixed"))[0]) == ["read"]
-
-
-def test_jobs_that_follow_each_other_in_the_log_are_added_up() -> None:
-    found, _ = intervals(golden("grouped"))
-    assert found == {"read": (17993 + 17965 + 18008 + 18046, 73138, 69650)}
-
-
-def test_last_interval_is_left_out_when_one_of_the_jobs_did_not_log_it() -> None:
-    found, _ = intervals(golden("ungrouped"))
-    assert found == {"read": (19006 + 18947 + 19102 + 18917, 80800, 79292)}
-
-
-def test_interval_without_io_has_no_line_and_counts_as_zero() -> None:
-    found, _ = intervals(golden("stalls"), window=4000, ran=4802)
-    assert found == {"read": (2, 0, 2, 0, 2, 0, 0, 2)}
-
-
-def test_stall_up_to_the_end_of_the_window_counts_except_for_the_last_interval() -> None:
-    assert intervals("500, 8, 0, 0, 0\n")[0] == {"read": (8, 0, 0)}
-
-
-def test_stall_at_the_start_of_the_window_counts() -> None:
-    assert intervals("2000, 8, 0, 0, 0\n")[0] == {"read": (0, 0, 0, 8)}
-
-
-def test_intervals_that_drift_because_the_logger_wakes_late_stay_apart() -> None:
-    lines = "".join(f"{620 * step}, {step}, 0, 0, 0\n" for step in (1, 2, 3))
-    assert intervals(lines)[0] == {"read": (1, 2, 3)}
-
-
-def test_intervals_after_the_window_are_dropped_when_the_device_was_slow_to_finish() -> None:
-    lines = "".join(f"{500 * step}, {step}, 0, 0, 0\n" for step in range(1, 8))
-    assert intervals(lines, ran=3600)[0] == {"read": (1, 2, 3, 4)}
 
 
 def test_log_that_goes_beyond_fios_own_window_is_not_used() -> None:
