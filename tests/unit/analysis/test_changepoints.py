@@ -73,6 +73,13 @@ def test_a_bad_day_of_five_runs_is_a_doubt_and_no_step() -> None:
     assert steps_of(values) == []
 
 
+def test_nine_runs_show_a_loss_of_a_tenth_unless_the_case_was_as_restless_before() -> None:
+    values = stepped(80, 0.9)[:89]
+    assert [round(index, -1) for index in steps_of(values)] == [80]
+    swaying = [value + 0.05 * math.sin(run / 3) for run, value in enumerate(values)]
+    assert (steps_of(swaying), scan(swaying).doubt is not None) == ([], True)
+
+
 def test_single_glitches_are_no_changes() -> None:
     for seed in range(1, 11):
         values = noise(100, seed)
