@@ -254,9 +254,6 @@ Scale = Annotated[
 ]
 Ratio = Annotated[float, ParsedField(_ratio, 0.2, "20%", types=["number", "string"])]
 Listen = Annotated[str, ParsedField(listen_address, "127.0.0.1:10620")]
-METRICS_PATH: Final = "/metrics"
-MetricsPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~][A-Za-z0-9._~-]*)+$")]
-"""A path that is none of `/-/`; `/metrics` stays."""
 HostName = Annotated[str, ParsedField(_host_name, "bench.example.org")]
 Network = Annotated[str, ParsedField(_network, "10.0.0.5")]
 TimeWindow = Annotated[str, ParsedField(_window, "22:00-06:00", "Mon-Fri 08:00-18:00")]

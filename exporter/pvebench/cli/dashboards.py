@@ -119,7 +119,6 @@ def prometheus(
     settings = load_settings(config)
     job_targets = Targets(
         addresses=targets or (_address(settings.listen),),
-        metrics_path=settings.metrics_path,
         scheme=scheme_of(settings.web_config_file),
         file_sd=file_sd,
         http_sd=http_sd,

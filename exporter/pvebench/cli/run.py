@@ -36,9 +36,6 @@ def run(cycles: int, **options: Any) -> None:
 @_measuring_options
 @web_options
 @listen_options()
-@click.option(
-    "--web.telemetry-path", "metrics_path", help="Path of the metrics, in addition to /metrics."
-)
 @click.option("--cycles", type=click.IntRange(min=1), help="Exit after this number of cycles.")
 def serve(cycles: int | None, **options: Any) -> None:
     """Run continuously and serve the web UI and /metrics.

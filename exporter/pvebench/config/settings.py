@@ -30,12 +30,10 @@ from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import (
-    METRICS_PATH,
     Duration,
     FilePath,
     HostName,
     Listen,
-    MetricsPath,
     Network,
     Size,
     Slug,
@@ -200,7 +198,6 @@ class Settings(_KeysOfDrivers):
         host_names: host names to accept, in addition to addresses, `localhost` and the machine's
             own name.
         scrape_addresses: addresses and networks with reserved connections, in addition to loopback.
-        metrics_path: path of the metrics in addition to `/metrics`.
         web_config_file: file with TLS, users and headers, in the format of Prometheus'
             exporter-toolkit.
         known_issues: files with known issues, in addition to the shipped ones.
@@ -221,7 +218,6 @@ class Settings(_KeysOfDrivers):
     driver: DriverName = "qemu"
     packs: tuple[FilePath, ...] = Field(default=(), max_length=MAX_PACKS)
     listen: Listen = "127.0.0.1:10620"
-    metrics_path: MetricsPath = METRICS_PATH
     host_names: tuple[HostName, ...] = ()
     scrape_addresses: tuple[Network, ...] = Field(default=(), max_length=100)
     web_config_file: FilePath | None = None
@@ -293,7 +289,6 @@ _OPTIONS: Final = {
     "packs": "--pack",
     "host_names": "--host-name",
     "listen": "--web.listen-address",
-    "metrics_path": "--web.telemetry-path",
     "web_config_file": "--web.config.file",
 }
 """Key of the settings -> the option of the command line that overrides it, if its name differs."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from pvebench import __version__
-from pvebench.fields import METRICS_PATH
 from pvebench.shipped import shipped
 
 JOB: Final = "pvebench"
@@ -25,14 +24,12 @@ class Targets:
 
     Attributes:
         addresses: host:port of each.
-        metrics_path: path of the metrics there.
         file_sd: path of the target file, as seen from Prometheus; empty: none.
         http_sd: URL of the target list; empty: none.
         site: label `site` of all samples in a fleet; empty: none.
     """
 
     addresses: Sequence[str]
-    metrics_path: str = METRICS_PATH
     scheme: str = "http"
     file_sd: str = ""
     http_sd: str = ""
@@ -41,8 +38,7 @@ class Targets:
     @property
     def labels(self) -> dict[str, str]:
         """Labels that Prometheus adds to every sample."""
-        path = {} if self.metrics_path == METRICS_PATH else {"__metrics_path__": self.metrics_path}
-        return path | ({"site": self.site} if self.site else {})
+        return {"site": self.site} if self.site else {}
 
 
 NO_TARGETS: Final = Targets(addresses=())

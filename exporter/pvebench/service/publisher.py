@@ -81,7 +81,7 @@ class Front:
     def addresses(self) -> Iterator[str]:
         """Return sentences with the addresses of web UI and metrics."""
         listen = self.settings.listen
-        for name, path in (("results", "/"), ("metrics", self.settings.metrics_path)):
+        for name, path in (("results", "/"), ("metrics", "/metrics")):
             yield f"{name} on {self.access.scheme}://{listen}{path}"
         if warning := exposure(listen, self.settings.web_config_file):
             yield warning
@@ -320,8 +320,7 @@ class Publisher:
         pages = Pages(
             self._results, self._statuses, self._clock.now, lambda: self._verdicts.current
         )
-        paths = {"site": settings.site or "", "metrics_path": settings.metrics_path}
-        app = make_app(self._page, pages, Targets(addresses=(), **paths))
+        app = make_app(self._page, pages, Targets(addresses=(), site=settings.site or ""))
         if self._endless:
             add_reload(app, self._reloader.ask)
         startup.forward_to(app)

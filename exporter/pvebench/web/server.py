@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pvebench.errors import PortInUse
-from pvebench.fields import METRICS_PATH, host_and_port
+from pvebench.fields import host_and_port
 from pvebench.metrics.exposition import Page
 from pvebench.provision.scrape import NO_TARGETS, Targets, target_file
 from pvebench.shipped import shipped
@@ -161,7 +161,7 @@ def make_app(page: Page, pages: Pages, scraped: Targets = NO_TARGETS) -> Starlet
     return Starlette(
         routes=[
             # A Route, not a Mount: a mounted /metrics redirects with 307.
-            *(Route(path, metrics) for path in {METRICS_PATH, scraped.metrics_path}),
+            Route("/metrics", metrics),
             Route("/metrics/targets", targets),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
