@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Final
 
-from pvebench.analysis.case_history import CaseStep, GroupShift, common_group
+from pvebench.analysis.case_history import LEAST_MOVED, CaseStep, Group, GroupShift, common_group
 from pvebench.analysis.change import (
     Change,
     ChangeState,
@@ -285,22 +285,33 @@ def _rank(change: Change) -> int:
 
 
 def _labelled(change: Change, verdicts: Sequence[Verdict]) -> Change:
-    """Return a change with the labels that its cases share, and the number of judged cases so.
+    """Return a change with the labels that its cases share, and the number of cases with these.
 
-    Labels that all cases with its metric have are omitted.
+    Labels that all cases with its metric have are omitted. Cases without a verdict do not count,
+    unless they changed.
     """
-    figure = change.moves[0].figure
+    figure, group, all_but = change.moves[0].figure, change.group, change.all_but
     everyone = _labels(verdicts, figure, judged=False)
-    judged = _labels(verdicts, figure, judged=True).values()
-    group = change.group
+    members = {case: everyone[case] for case in change.cases if case in everyone}
+    judged = (_labels(verdicts, figure, judged=True) | members).values()
+    # Several groups of one event may be what the others are not.
+    if all_but and len(members) < LEAST_MOVED * _count(group, judged, all_but=True):
+        group, all_but = None, False
     if group is None:
-        members = [everyone[case] for case in change.cases if case in everyone]
-        group = common_group(members, judged, everyone.values())
+        group = common_group([*members.values()], judged, everyone.values())
     elif group:
         every = [label.items() for label in everyone.values()]
         group = tuple(pair for pair in group if any(pair not in labels for labels in every))
-    count = 0 if group is None else sum(set(group) <= labels.items() for labels in judged)
-    return replace(change, group=group, of=count)
+    of = _count(group, judged, all_but=all_but)
+    return replace(change, group=group, all_but=all_but, of=of)
+
+
+def _count(group: Group | None, cases: Iterable[Mapping[str, str]], *, all_but: bool) -> int:
+    """Return how many cases have all labels of a group, or do not."""
+    wanted = set(group or ())
+    return (
+        sum((wanted <= labels.items()) != all_but for labels in cases) if group is not None else 0
+    )
 
 
 def _labels(

@@ -80,6 +80,8 @@ def test_cases_without_a_verdict_still_show_which_labels_the_others_lack() -> No
         (change,) = changes(*found, unknown="stuvwxyz")
         assert change.group == VIRTIO
         assert " on virtio " in sentence(change)
+    (change,) = changes(MOST, unknown="abcdef")
+    assert change.of == len(change.cases)
 
 
 def test_cases_without_a_common_label_are_listed() -> None:

@@ -112,8 +112,9 @@ def test_a_mode_that_stays_is_a_level_although_single_runs_cross_the_middle() ->
     assert all(ask(stuck(number)).red for number in (9, 16, 18, 21))
 
 
-def test_two_groups_that_one_upgrade_moved_show_what_their_own_cases_show() -> None:
-    node = fleet(stream(2, "two groups"), labels_24(), 65, 4).upgraded(60)
+@pytest.mark.parametrize("seed", [2, 8])
+def test_two_groups_that_one_upgrade_moved_show_what_their_own_cases_show(seed: int) -> None:
+    node = fleet(stream(seed, "two groups"), labels_24(), 65, 4).upgraded(60)
     slower = node.changed(60, 0.8, node.members(bus="virtio"))
     changes = ask_node(slower.changed(60, 1.2, node.members(bus="scsi"))).changes
     found = {str(change.group): round(change.ratio, 1) for change in changes}
