@@ -28,10 +28,6 @@ AT_ONCE: Final = 64
 """Cases whose windows are in memory at once."""
 FEW: Final = 20
 """Minimum runs before an event to compute placebos."""
-ALIKE: Final = 4.0
-"""Weight of the cases' typical noise, in runs of a case."""
-MANY_CASES: Final = 6
-"""Minimum cases of a node that are compared as many."""
 GLITCH: Final = 6.0
 """Scales from the median of a block beyond which a run is a glitch and ignored."""
 GUARD: Final = 0.3
@@ -117,20 +113,16 @@ class Past:
 
         Each run before is a placebo of the common shift of the host.
         """
-        cases, runs = self._before.shape
+        runs = self._before.shape[1]
         root = math.sqrt(1 / block + 1 / runs)
         placebos = (self._before - self._level) * root * math.sqrt(runs / (runs - 1))
-        degrees = runs - 1 + ALIKE * (cases >= MANY_CASES)
         scale = self._noise[:, 0] * root
-        return np.array([placebos, placebos]), np.array([scale, scale]), degrees
+        return np.array([placebos, placebos]), np.array([scale, scale]), runs - 1
 
     def _noise_of_few(self) -> Matrix:
-        """Return the noise of each case, shrunk towards the cases' typical noise; [cases, 1]."""
-        cases, runs = self._before.shape
+        """Return the noise of each case; [cases, 1]."""
+        runs = self._before.shape[1]
         variance = ((self._before - self._level) ** 2).sum(axis=1) / (runs - 1)
-        if cases >= MANY_CASES:
-            typical = float(np.median(variance))
-            variance = ((runs - 1) * variance + ALIKE * typical) / (runs - 1 + ALIKE)
         noise: Matrix = np.sqrt(np.maximum(variance, TINY**2))
         return noise[:, None]
 
