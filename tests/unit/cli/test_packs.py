@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -232,14 +234,23 @@ def test_an_empty_directory_of_packs_is_reported(tmp_path: Path, capsys: Capture
     assert "no packs" in capsys.readouterr().err
 
 
+@cache
+def in_schema() -> Callable[[object], bool]:
+    """Return what tells a pack of the editor's schema, which itself is checked once."""
+    from jsonschema.validators import validator_for
+
+    schema = json.loads(schema_text("pack"))
+    validator_for(schema).check_schema(schema)
+    return validator_for(schema)(schema).is_valid
+
+
 def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
-    import jsonschema
     from ruamel.yaml import YAML
 
     assert run_cli(["schema", "pack"]) == 0
-    schema = json.loads(capsys.readouterr().out)
+    assert json.loads(capsys.readouterr().out) == json.loads(schema_text("pack"))
     for path in QUICK.parent.glob("*.yaml"):
-        jsonschema.validate(YAML(typ="safe").load(path), schema)
+        assert in_schema()(YAML(typ="safe").load(path)), path
 
 
 @pytest.mark.parametrize(
@@ -254,9 +265,6 @@ def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
     ],
 )
 def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
-    import jsonschema
-
-    schema = json.loads(schema_text("pack"))
     pack = {
         "pack": "p",
         "title": "t",
@@ -265,9 +273,8 @@ def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
         "volume": {"size": "1G"},
         "workloads": [{"sysbench": {"mode": ["seqrd", "rndrd"], "size": "1G", "validate": True}}],
     }
-    jsonschema.validate(pack, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(pack | {"workloads": [entry]}, schema)
+    assert in_schema()(pack)
+    assert not in_schema()(pack | {"workloads": [entry]})
 
 
 def test_plan_notes_operations_that_cannot_end_within_the_window(
