@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ pytestmark = pytest.mark.lab  # its pages list all commands and tools
 SCRIPTS = ROOT / "scripts"
 
 
-@pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
-    return runpy.run_path(str(SCRIPTS / "generate_text.py"))
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        yield runpy.run_path(str(SCRIPTS / "generate_text.py"))
 
 
 def test_every_page_is_one_of_a_command(loaded: dict[str, Any]) -> None:
@@ -65,11 +67,28 @@ def test_equal_rows_of_the_durability_results_are_one(loaded: dict[str, Any]) ->
     assert "In every row: flushed or FUA 64 of 64" in text
 
 
+def test_a_changed_file_fails_the_check(
+    tmp_path: Path,
+    loaded: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(loaded["main"].__globals__, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["generate_text.py"])
+    assert loaded["main"]() == 0
+    sys.argv.append("--check")
+    assert (loaded["main"](), capsys.readouterr().out) == (0, "")
+    name = "packaging/proxmox/proxmox-lxc.sh"
+    (tmp_path / name).write_text("changed", "utf-8")
+    assert loaded["main"]() == 1
+    assert name in capsys.readouterr().out
+
+
 def test_a_part_of_a_page_is_replaced_and_the_rest_stays(
-    tmp_path: Path, loaded: dict[str, Any]
+    tmp_path: Path, loaded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_part = loaded["with_part"]
-    with_part.__globals__["ROOT"] = tmp_path
+    monkeypatch.setitem(with_part.__globals__, "ROOT", tmp_path)
     page = tmp_path / "docs/page.md"
     page.parent.mkdir()
     page.write_text("a\n<!-- list -->\nold\n<!-- end -->\nb\n", "utf-8")
