@@ -126,9 +126,13 @@ class LabBench:
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
     def close(self) -> None:
-        """End the lab; no volume and no journal entry may be left."""
+        """End the lab; no process, volume, socket and journal entry may be left."""
+        pid = self.lab.qemu.pid
         self.runner.close()
+        assert pid is not None
+        assert not Path(f"/proc/{pid}").exists()
         assert list(self.lab.storage.iterdir()) == []
+        assert list((self.lab.directory / "run").iterdir()) == []
         assert not self.lab.store.journal.pending()
         self.lab.close()
 
