@@ -25,9 +25,7 @@ MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
 @pytest.fixture(scope="module")
 def site(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("pve")
-    # The first test boots the ISO by the BIOS, beside a disk that could be booted too.
-    made = direct(image, by_bios=1)
-    with running_api(Cluster(directory / "cluster", major=9, make_machine=made)) as api:
+    with running_api(Cluster(directory / "cluster", major=9, make_machine=direct(image))) as api:
         found = Site(api, directory, 9, image=image, clock=SystemClock())
         yield found
         found.node.shutdown()
