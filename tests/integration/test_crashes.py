@@ -13,7 +13,7 @@ from testing.real_outcomes import MEASURED
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("image")
 def test_killed_at_random_moments_nothing_is_lost_mislabelled_or_left(tmp_path: Path) -> None:
-    report = LabCrashTest(tmp_path, seed=1).play(2)
+    report = LabCrashTest(tmp_path, seed=1).play(2, within_seconds=20)
     print(report)
     assert report.wrong == []
     assert report.moments == 2

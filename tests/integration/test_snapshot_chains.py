@@ -21,7 +21,7 @@ from testing.real_outcomes import MEASURED
 class Bench(LabBench):
     """Looks at the disk's files, too."""
 
-    seconds = 1.0
+    seconds = 0.5
 
     def file(self, tested: Scenario) -> Path:
         return self.lab.storage / f"pvebench-test-test-{tested.volume}"
