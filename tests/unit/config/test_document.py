@@ -112,9 +112,7 @@ def test_a_hostile_edit_leaves_a_running_service_with_what_it_had(pack: Path, te
     assert not reloader.state.successful
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda t: t.encode())))
 def test_any_bytes_at_all_are_a_complaint(pack: Path, content: bytes) -> None:
     pack.write_bytes(content)
@@ -122,9 +120,7 @@ def test_any_bytes_at_all_are_a_complaint(pack: Path, content: bytes) -> None:
         load_pack(pack)
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, len(QUICK) - 1), st.text(max_size=8), st.integers(0, 20))
 def test_a_pack_with_anything_in_the_middle_is_a_pack_or_a_complaint(
     pack: Path, place: int, put: str, cut: int
