@@ -24,7 +24,8 @@ class TemporaryStore(Store):
     """Closes its connections when nothing uses it or its parts: Python 3.13 warns of open ones."""
 
     def __init__(self, path: Path, *, simulated: bool | None = None) -> None:
-        if not path.exists():
+        # SQLite would take the log that a removed database left for the copy's own.
+        if not path.exists() and not path.with_name(f"{path.name}-wal").exists():
             path.write_bytes(_empty())
         super().__init__(path, simulated=simulated)
         # The engine that the parts share has the pool of another one, without a reference back.
