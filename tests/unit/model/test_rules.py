@@ -59,7 +59,7 @@ def with_layout(**options: object) -> Scenario:
         (with_disk(format=Format.RAW, scheduler="none"), "nbd", "only pvebench uses"),
         (with_disk(drive_cache=False), "loop", "has no drive with a cache"),
         (with_layout(mount_options="noatime"), "dir", "need a filesystem"),
-        (with_layout(filesystem=Filesystem.EXT4, file_bytes=500 * MIB), "dir", "three quarters"),
+        (with_layout(filesystem=Filesystem.EXT4, file_bytes=385 * MIB), "dir", "three quarters"),
         (
             dataclasses.replace(
                 with_layout(filesystem=Filesystem.XFS, file_bytes=MIB), volume_bytes=128 * MIB
@@ -82,9 +82,9 @@ def test_a_combination_that_cannot_be_is_left_out_with_its_reason(
         with_disk(bus=Bus.SATA, ssd=True),
         with_disk(scsihw=ScsiHw.LSI),
         with_disk(queues=4, iothread=True),
-        with_disk(cluster_size=131072, extended_l2=True, discard=True),
+        with_disk(cluster_size=16384, extended_l2=True, discard=True),
         with_disk(backing=True),
-        with_layout(filesystem=Filesystem.XFS, mount_options="noatime", file_bytes=256 * MIB),
+        with_layout(filesystem=Filesystem.XFS, mount_options="noatime", file_bytes=384 * MIB),
     ],
 )
 def test_a_combination_that_can_be_is_not_left_out(scenario: Scenario) -> None:
@@ -129,7 +129,7 @@ CONTAINER = dataclasses.replace(HOST, layout=ON_EXT4.layout, disk=in_container(H
     [
         (PLAIN, tool("bonnie++", size="64M"), "dir", "needs a filesystem"),
         (ON_EXT4, tool("hdparm"), "dir", "hdparm needs a device without a filesystem"),
-        (ON_EXT4, tool("bonnie++", size="1G"), "dir", "three quarters"),
+        (ON_EXT4, tool("bonnie++", size="129M"), "dir", "three quarters"),
         (HOST, tool("hdparm"), "dir", "volumes on this storage are files"),
         (HOST, tool("bonnie++", size="64M"), "loop", "this storage has none"),
         (HOST, tool("boot"), "dir", "boot needs a VM"),
@@ -138,7 +138,7 @@ CONTAINER = dataclasses.replace(HOST, layout=ON_EXT4.layout, disk=in_container(H
         (CONTAINER, tool("idle"), "dir", "idle needs a VM"),
         (CONTAINER, tool("hdparm"), "loop", "hdparm needs a device without a filesystem"),
         (CONTAINER, tool("fio", rw="trim", bs="4k"), "dir", "a container case cannot trim"),
-        (CONTAINER, tool("bonnie++", size="1G"), "dir", "three quarters"),
+        (CONTAINER, tool("bonnie++", size="129M"), "dir", "three quarters"),
     ],
 )
 def test_a_workload_that_cannot_run_there_is_left_out_with_its_reason(
@@ -150,8 +150,7 @@ def test_a_workload_that_cannot_run_there_is_left_out_with_its_reason(
 def test_tools_run_where_they_find_what_they_need() -> None:
     folder = KINDS["dir"].holds
     assert why_not_run(PLAIN, tool("hdparm"), folder) is None
-    small = dataclasses.replace(ON_EXT4, layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB))
-    assert why_not_run(small, tool("bonnie++", size="64M"), folder) is None
+    assert why_not_run(ON_EXT4, tool("bonnie++", size="128M"), folder) is None
     assert why_not_run(HOST, tool("bonnie++", size="64M"), folder) is None
     assert why_not_run(HOST, tool("hdparm"), KINDS["block"].holds) is None
 

@@ -100,7 +100,8 @@ def test_headers_and_limits_are_those_of_the_file(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "seconds"), [("0", 0), ("0s", 0), ("1s", 1), ("1m30s", 90), ("250ms", 0.25)]
+    ("interval", "seconds"),
+    [("0", 0), ("0s", 0), ("1h1m1s", 3661), ("2ms", 2e-3), ("1us", 1e-6), ("1ns", 1e-9)],
 )
 def test_intervals_are_durations_of_go(place: Path, interval: str, seconds: float) -> None:
     """See time.ParseDuration in Go's documentation."""
