@@ -126,12 +126,11 @@ SURE_BACK: Final = 4.5
 UNUSUAL: Final = 1.8
 """The same for the latest step if its score is so many times that of any window before it …"""
 NOTABLE: Final = 0.09
-"""… and it is so large, as a logarithm: with 1.6 and 0.05, quiet histories report 45 instead of 40
-changes at some time, with 1.4 and any size far more; see `bench/reports/detection.md`."""
+"""… and it is so large, as a logarithm: with 1.6 and 0.05, 45 changes instead of 40 are watched."""
 LEAST_SIDE: Final = 40
 """Minimum runs before such a window: with fewer, scores are lower."""
 LARGE: Final = 0.5
-"""Step, as a logarithm, that the load of an hour without earlier runs hardly explains."""
+"""Minimum shift, as a logarithm, that the load of an hour without earlier runs hardly explains."""
 RECENT: Final = 300
 """Runs within which an earlier level counts."""
 DOUBT: Final = 4.0
@@ -144,8 +143,6 @@ MOST: Final = 0.75
 """Limit of the autocorrelation."""
 LIKE: Final = 4.0
 """Weight, in runs, of the prior that both sides have the same variance."""
-SMALLEST: Final = 0.01
-"""Minimum shift, as a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +239,7 @@ class _Levels:
 
     def _evidence(self, places: Sequence[int]) -> list[float]:
         """Return the evidence of each border; 1 suffices."""
-        around = [around for _, around in _around(self, places)]
-        borders = [self.border(*each) for each in around]
+        borders = [self.border(*around) for _, around in _around(self, places)]
         evidence = []
         for number, (place, border) in enumerate(zip(places, borders, strict=True)):
             earlier = zip(places[:number], borders[:number], strict=True)
@@ -255,8 +251,7 @@ class _Levels:
             sure = SURE_BACK if back else SURE
             if number == len(places) - 1 and SURE_BACK <= border.score < sure:
                 sure = min(sure, self.sure_of_latest(border, places))
-            score = border.score / sure
-            evidence.append(min(score, abs(border.effect) / SMALLEST))
+            evidence.append(border.score / sure)
         return evidence
 
     def doubt(self, places: Sequence[int]) -> tuple[_Border, int] | None:
@@ -267,24 +262,20 @@ class _Levels:
             for runs in LATEST
             if begin + LEAST_AFTER <= end - runs
         ]
-        large = [shift for shift in shifts if abs(shift[0].effect) >= SMALLEST]
-        best = max(large, key=lambda shift: shift[0].score, default=None)
+        best = max(shifts, key=lambda shift: shift[0].score, default=None)
         return best if best is not None and best[0].score >= DOUBT else None
 
     def _border(self, begin: int, place: int, end: int) -> _Border:
         """Return the evidence of a border."""
         begin, end = max(begin, place - SIDE), min(end, place + SIDE)
-        before, after = self.runs[begin:place], self.runs[place:end]
-        score = float(self._sums.score(begin, place, end))
-        return _Border(score, float(median(before)), float(median(after)))
+        levels = (float(median(runs)) for runs in (self.runs[begin:place], self.runs[place:end]))
+        return _Border(float(self._sums.score(begin, place, end)), *levels)
 
     def sure_of_latest(self, border: _Border, places: Sequence[int]) -> float:
-        """Return the minimum score of the latest border, by those of all windows before it.
-
-        Infinite for a small step, and for too few runs: at its level, at hours with earlier runs.
-        """
+        """Return the minimum score of the latest border, by those before it; infinite: unknown."""
         place, first = places[-1], max(0, places[-1] - RECENT)
         after, earlier = self.runs[place : place + SIDE], self.runs[first:place].copy()
+        # Of the runs, those at the new level and at hours with earlier runs count.
         near = (after - border.after) * border.effect > -(border.effect**2) / 2
         if abs(border.effect) < LARGE:
             near = near[like_hours(self._times[first:place], self._times[place : place + SIDE])]
@@ -307,7 +298,7 @@ class _Sums:
         self._products = _running(self._away[1:] * self._away[:-1])
 
     def score(self, begin: Places | int, place: Places | int, end: Places | int) -> Matrix:
-        """Return scores of borders: Student's t, with autocorrelation, in standard deviations."""
+        """Return scores of borders: Student's t, with autocorrelation."""
         early, late = self._side(begin, place), self._side(place, end)
         count, power = end - begin, early[1] + late[1]
         # Subtracting the mean of few runs makes them appear negatively correlated.
@@ -337,8 +328,7 @@ class _Sums:
 # --- the first days, in which hours of the day have not recurred yet ---
 
 BEYOND: Final = 0.1
-"""Maximum share of the runs before a shift that are beyond its level: of 192 unchanged series, 14
-report one at some time, and 16 without this limit; with 2%, fewer losses of 20% are reported."""
+"""Maximum share of the runs before a shift that are beyond its level; more show a part of a day."""
 
 
 def in_first_days(history: CaseHistory) -> Scanned:
@@ -347,16 +337,15 @@ def in_first_days(history: CaseHistory) -> Scanned:
     Hours of the day that have not recurred yet may explain it: otherwise, it is possible only.
     """
     logs, times = history.logs(), history.times()
-    day = bisect_left(times, times[0] + DAY)
     levels, places = _levels_of(logs, times)
     place = places[-1] if places else 0
-    if place < day:
+    if place < bisect_left(times, times[0] + DAY):
         return Scanned()
     border = levels.border(0, place, len(logs))
     beyond = (logs[:place] - border.after) * border.effect >= 0
     if border.score < DOUBT or beyond.mean() > BEYOND:
         return Scanned()
     step = border.step(history, place)
-    if border.score >= levels.sure_of_latest(border, places):
+    if abs(step.effect) >= LARGE or border.score >= levels.sure_of_latest(border, [place]):
         return Scanned(steps=(step,))
     return Scanned(doubt=step)

@@ -26,8 +26,6 @@ WARY: Final = 6.0
 """Shrinkage of an hour's effect, in variances of its mean (James and Stein)."""
 MEMORY: Final = 40
 """Maximum days per hour: older behavior of a host is less relevant."""
-SURPRISES: Final = 400
-"""Latest hours that estimate the typical spread between days."""
 TYPICAL: Final = 4.0
 """Weight of the typical spread between days, in days of one hour."""
 LIKE_DAYS: Final = 2
@@ -160,11 +158,7 @@ def _typical(surprise: Matrix, count: Places) -> Matrix:
     """Return the typical variance between days before each cell."""
     sums = np.concatenate([[0.0], np.cumsum(surprise)])
     known = np.concatenate([[0.0], np.cumsum(count > 0)])
-    now = np.arange(len(surprise))
-    old = np.maximum(0, now - SURPRISES)
-    mean = (sums[now] - sums[old]) / np.maximum(known[now] - known[old], 1)
-    typical: Matrix = (MEAN_TO_SIGMA * mean) ** 2
-    return typical
+    return np.asarray((MEAN_TO_SIGMA * sums[:-1] / np.maximum(known[:-1], 1)) ** 2)
 
 
 def _shrunk(mean: Matrix, count: Places, variance: Matrix) -> Matrix:
