@@ -12,7 +12,18 @@ from typing import Final, TypeVar
 import numpy as np
 
 from judging import rivals
-from judging.labelled import BACK, FOLDS, NEW, Found, History, best_of, cross_validated, read, score
+from judging.labelled import (
+    BACK,
+    FOLDS,
+    MARGIN,
+    NEW,
+    Found,
+    History,
+    best_of,
+    cross_validated,
+    read,
+    score,
+)
 from judging.sampling import Constant, Row, Setup, number_row, share_row
 from judging.sizes import size_rows
 from pvebench.analysis.judge import Judge
@@ -22,8 +33,12 @@ T = TypeVar("T")
 SIZES: Final = (0.01, 0.015, 0.02, 0.03, 0.05)
 LATER: Final = (3, 6, 8, 10, 15, 20, 30, 45, 60)
 """Runs after a change at which is asked whether it is reported."""
-STEP: Final = 5
+STEP: Final = 8
 """Runs between two questions, run by run."""
+WATCHED: Final = 0.7
+"""Most changes per 1,000 runs of quiet histories that are reported at some time."""
+TAKEN_BACK: Final = 0.12
+"""Maximum share of all changes reported at some time that are missing in the end."""
 SIDE: Final = 15
 """Runs on each side of a change that its size is compared with."""
 
@@ -170,7 +185,7 @@ def run_by_run(history: History) -> tuple[list[int], int]:
 def _same(one: tuple[int, Moved], other: tuple[int, Moved]) -> bool:
     (place, change), (earlier, known) = one, other
     gradual = change.slow and known.slow and change.effect * known.effect > 0
-    return gradual or abs(place - earlier) <= STEP
+    return gradual or abs(place - earlier) <= MARGIN
 
 
 def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator[Row]:
@@ -183,11 +198,12 @@ def _early(setup: Setup, histories: Sequence[History], found: Found) -> Iterator
     delays = np.array(setup.over(_delay, hits))
     yield number_row("median delay of found changes", float(np.median(delays)), " runs")
     yield share_row("found within 10 runs", (delays <= 10).tolist())
-    some = _some(setup, histories)
-    reported, missing = zip(*setup.over(run_by_run, some), strict=True)
-    name = f"ever reported, asked every {STEP} runs ({len(some)} histories)"
-    yield _scored(name, some, _by_name(some, reported))
-    yield Row("of these, missing in the end", f"{sum(missing)} of {sum(map(len, reported))}")
+    reported, missing = zip(*setup.over(run_by_run, histories), strict=True)
+    row = _scored(f"asked every {STEP} runs", histories, _by_name(histories, reported))
+    quiet = score(histories, _by_name(histories, reported)).rate
+    yield Row(row.name, row.measured, "≤ 0.7 per 1,000", quiet <= WATCHED)
+    taken = [number < sum(missing) for number in range(sum(map(len, reported)))]
+    yield share_row("of these, taken back", taken, most=TAKEN_BACK)
 
 
 def _some(setup: Setup, histories: Sequence[History]) -> Sequence[History]:
