@@ -20,8 +20,9 @@ from pvebench.runner.reparse import Correction, ReparsedRun, Reparser, Unreadabl
 from pvebench.store.backups import backups_of
 from pvebench.store.backups import restore as restore_backup
 from pvebench.store.records import StoredRun
+from pvebench.store.retention import Removal
 from pvebench.store.state_directory import StateDirectory
-from pvebench.store.store import Removal, Store
+from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
 from pvebench.workloads import TOOLS
 
