@@ -32,7 +32,8 @@ from pvebench.analysis.placebos import PRIOR, PlaceShifts, spread
 # --- the host: what all cases share at a cycle ---
 
 UNEVEN: Final = 0.15
-"""Spread of how much a load of the host affects its cases, as a share of the load."""
+"""Spread of how much a load of the host affects its cases, as a share of the load. With 0, of 36
+upgrades that slowed one bus below a load, 2 are named with cases of others; with it none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ LEAST_RUNS: Final = 3
 OWN: Final = 1.5
 """Minimum size of a shift of a single case as a multiple of the largest placebo of its history."""
 CLIP: Final = 4.0
-"""Limit of the shift of one case within a group, in its scales."""
+"""Limit of the shift of one case within a group, in its scales. Without it, of 8 upgrades that cost
+one bus 10%, 6 are named after one cycle; with it all."""
 BEYOND: Final = 3.0
 """Shift in scales that rarely occurs by chance."""
 MOST_GROUPS: Final = 3
