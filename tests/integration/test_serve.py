@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,25 +75,7 @@ def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("image")
-def test_run_ends_with_0_after_good_runs_and_keeps_their_evidence(tmp_path: Path) -> None:
-    pack = write_pack(tmp_path, TINY)
-    state = ["--state", str(tmp_path / "state")]
-    arguments = command("run", *state, "--pack", str(pack), "--only", "*scsi*")
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " of 1 cases ok" in done.stdout  # or noisy, beside other work
-    shown = subprocess.run(
-        command("results", *state, "--run", "1"), capture_output=True, check=True
-    )
-    evidence = json.loads(shown.stdout)["evidence"]
-    assert "rw=randread" in evidence["job.fio"]
-    assert json.loads(evidence["output"])["jobs"][0]["error"] == 0
-    assert json.loads(evidence["effective"])["cache"] == "none"
-    assert evidence["fio_iops.log"]
-
-
-@pytest.mark.usefixtures("image")
-def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the_next_start(
+def test_kill_9_in_the_middle_loses_no_finished_run_and_the_next_start_ends_with_0_and_cleans_up(
     tmp_path: Path,
 ) -> None:
     pack, state = write_pack(tmp_path, TINY), tmp_path / "state"
@@ -106,12 +89,20 @@ def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the
     assert processes_of(tmp_path)  # QEMU outlives a killed parent
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert " of 2 cases ok" in done.stdout  # or noisy, beside other work
     assert "cleanup after a crash: ended VM" in done.stdout
     assert "cleanup after a crash: removed test volume" in done.stdout
-    listed = subprocess.run(
-        command("results", "--state", str(state), "--format=json"), capture_output=True, check=True
-    )
-    runs = json.loads(listed.stdout)
+
+    def results(*options: str) -> Any:
+        shown = [*command("results", "--state", str(state)), *options]
+        return json.loads(subprocess.run(shown, capture_output=True, check=True).stdout)
+
+    evidence = results("--run", "3")["evidence"]
+    assert "rw=randread" in evidence["job.fio"]
+    assert json.loads(evidence["output"])["jobs"][0]["error"] == 0
+    assert json.loads(evidence["effective"])["cache"] == "none"
+    assert evidence["fio_iops.log"]
+    runs = results("--format=json")
     assert len(runs) == 3
     assert {run["outcome"] for run in runs} <= MEASURED
     assert len({run["uid"] for run in runs}) == 3
