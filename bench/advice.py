@@ -18,7 +18,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pvebench.advice.gate import GateResult, Runs, series_of
-from pvebench.advice.gate_bound import TOLERANCE, Decision, bounds
+from pvebench.advice.gate_statistic import TOLERANCE, Decision, bounds
 from pvebench.advice.recommendation import Standing, recommendations
 from pvebench.verdicts.ranking import MAX_EQUAL_LOSS
 from testing.simulated_results import HOUR, case, trend, view_of

@@ -32,7 +32,7 @@ LEAST_OF_A_SECTION: Final = 3
 """Metrics that share their labels, from which on they get a section of their own."""
 METRICS_HEAD: Final = """# Metrics
 
-Generated from `metrics/state_metrics.py` and `model/figures.py` by `make generate`.
+Generated from `metrics/state_metrics.py` and `model/run_metrics.py` by `make generate`.
 
 `/metrics` also has the `process_*` metrics of the exporter. Metrics are gauges unless another
 type is given; those that end in `_info` are always 1. The *case labels* are `node`, `storage`,

@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.sampling import Row, Setup, share_row
 from pvebench.advice.gate import GateResult, series_of
-from pvebench.advice.gate_bound import TOLERANCE, Decision, bounds
+from pvebench.advice.gate_statistic import TOLERANCE, Decision, bounds
 from testing.noise import HOUR, Random, Vector, autocorrelated
 from testing.simulated_results import case
 

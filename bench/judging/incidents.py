@@ -19,7 +19,7 @@ from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.environment import KnownIssue, Version
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench_lab.cli.judge import judged
 from testing.noise import stream
 

@@ -32,7 +32,7 @@ from pvebench.drivers.storages.qemu_img import create_image
 from pvebench.drivers.storages.server_link import LinkSettings, ServerLink, ServerSettings
 from pvebench.model import disk as disks
 from pvebench.model import environment as environments
-from pvebench.model import figures, ports, rules, storage_use, units
+from pvebench.model import ports, rules, run_metrics, storage_use, units
 from pvebench.model import reference_series as references
 from pvebench.model import run as runs
 from pvebench.model import scenario as scenarios
@@ -45,6 +45,6 @@ __all__ += ["LinkSettings", "Node", "Parsed", "PathSettings", "PooledStorage", "
 __all__ += ["ServerSettings", "SnapshotStorage", "Storage", "StorageContext"]
 __all__ += ["StorageSettings", "Target", "Tool", "ToolOptions", "Undo"]
 __all__ += ["create_image", "disks", "drivers", "drop_page_cache", "environments"]
-__all__ += ["errors", "fields", "figures", "identify_directory", "ports", "references"]
+__all__ += ["errors", "fields", "identify_directory", "ports", "references", "run_metrics"]
 __all__ += ["rules", "run_program", "runs", "scenarios", "storage_use", "units", "vm_lifecycle"]
 __all__ += ["volumes", "workloads"]

@@ -25,7 +25,7 @@ from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import MAD_TO_SIGMA
 from pvebench.model.figure import VerdictFigure
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench_fleet.node_effects import EVERY_SECONDS, NodeEffect
 
 NORMAL: Final = 1.96

@@ -26,8 +26,8 @@ from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache, Disk, HostCache
 from pvebench.model.environment import FACT_NAMES, Environment
-from pvebench.model.figures import impossible_number
 from pvebench.model.run import Sample, Unit
+from pvebench.model.run_metrics import impossible_number
 from pvebench.model.scenario import Layout
 from pvebench.model.workload import Direction, case_key
 from pvebench.sanitize import printable

@@ -19,7 +19,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 from builder.looks import NO_BASELINE, STATES, case_link, plain, values
 from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
 from builder.promql import ANSWERS, HELD, if_empty, label, large_blocks, series, silent
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.verdicts.fastest_text import LEAST_JUDGED
 
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder import promql as q
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders import table
 from builder import promql as q
 from builder.tables import RESULT_LABELS, Column, age_column, rows
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 
 
 def results(

@@ -15,7 +15,7 @@ from builder import looks
 from builder.parts import FALLBACK_REF, described, instant, query, table_query, transformation
 from builder.promql import if_empty, label
 from pvebench.model.disk import Cache
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 128} | {

@@ -19,7 +19,7 @@ from typing import Final
 from e2e.upgrade import LIMIT, ROUNDS, SHARE, ThrottledLab
 from integration.conftest import Lab
 from pvebench.advice.gate import Gate, GateResult, gate_lines
-from pvebench.advice.gate_bound import Decision
+from pvebench.advice.gate_statistic import Decision
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.linux.procfs import ProcProbe

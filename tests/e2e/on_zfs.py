@@ -30,7 +30,7 @@ from e2e.on_host_vm import made, run_in_vm
 from e2e.pieces import Piece, measured, must_be_measured, say, value
 from hostvm.machine import HOME, NBD_PORT, HostVm, python
 from pvebench.drivers.storages.contract import MARK
-from pvebench.model.figures import WARM
+from pvebench.model.run_metrics import WARM
 from pvebench.model.units import MIB, parse_size
 from pvebench.runner.plausibility import COLD_SHARE
 from testing.packs import ROOT

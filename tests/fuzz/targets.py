@@ -36,7 +36,7 @@ from fuzz.outside import (
 )
 from pvebench.config import load_pack, load_settings
 from pvebench.errors import PvebenchError
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.workload import Workload
 from pvebench.workloads import TOOLS
 from pvebench_lab.cli.judge import read_history

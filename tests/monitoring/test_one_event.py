@@ -17,7 +17,7 @@ import pytest
 
 from pvebench.metrics.exposition import Families, text_of
 from pvebench.metrics.verdict_collectors import collect_changes
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import headline, verdicts_data
 from testing.boards import dashboards, panels, queries, substitute

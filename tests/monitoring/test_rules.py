@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from pvebench.analysis.verdict import VerdictState
 from pvebench.metrics.exposition import Page
 from pvebench.metrics.result_collectors import Snapshot
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.store.live_results import LiveResults
 from pvebench.verdicts.verdict_updates import VerdictService
 from pvebench.web.server import sections

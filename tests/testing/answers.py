@@ -13,7 +13,7 @@ import numpy as np
 
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Judge, Material
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.overall_state import exit_code, verdicts_data
 from pvebench_lab.cli.judge import judged
 from testing.fleets import Fleet

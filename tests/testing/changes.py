@@ -8,8 +8,8 @@ from typing import Any
 
 from pvebench.analysis.change import Change, Move
 from pvebench.model.environment import Environment
-from pvebench.model.figures import JUDGED
 from pvebench.model.run import Run, Sample, Unit
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.workload import Case
 from pvebench.store.changes import KnownChange
 from pvebench.store.store import Store

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Material
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 
 DAY = 86400.0
 Labels = Mapping[str, str]

@@ -15,7 +15,7 @@ import numpy as np
 
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.events import Event
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench_fleet.across_sites import FleetEffect, fleet_effects
 from pvebench_fleet.node_effects import NodeEffect, node_effects
 from testing.fleets import DAY, Fleet, fleet, labels_24

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from pvebench.advice.gate_bound import Series
+from pvebench.advice.gate_statistic import Series
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod

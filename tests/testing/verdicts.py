@@ -9,7 +9,7 @@ from dataclasses import replace
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.store.records import StoredRun
 from pvebench.store.store import Store
 from pvebench.verdicts.change_tracker import ChangeTracker

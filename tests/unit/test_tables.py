@@ -148,7 +148,7 @@ ELSEWHERE = {
     "starts the command line": "__main__",
     "interfaces, which each driver implements": "guest ports",
     "values of every test of a run": "scenario volume workload",
-    "advice/test_gate.py": "gate_bound upgrade",
+    "advice/test_gate.py": "gate_statistic upgrade",
     "advice/test_recommendation.py": "next_measurements recommendation_text",
     "advice/test_audit.py": "vm_findings",
     "by whole histories": "gradual_change levels partial_change performance_index placebos",

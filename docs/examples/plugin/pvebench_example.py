@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from pvebench import plugin
-from pvebench.plugin import disks, errors, fields, figures, ports, rules, scenarios, workloads
+from pvebench.plugin import disks, errors, fields, ports, rules, run_metrics, scenarios, workloads
 
 Logs = Mapping[str, str]
 
@@ -93,6 +93,10 @@ class Scan(plugin.Tool):
         if match is None or (seconds := float(match[3]) - float(match[1])) <= 0:
             raise errors.OutputUnreadable("scan took no time", evidence=output[:200])
         size, direction = float(match[2]), workload.directions[0]
-        numbers = {figures.BANDWIDTH: size / seconds, figures.BYTES: size, figures.RUNTIME: seconds}
+        numbers = {
+            run_metrics.BANDWIDTH: size / seconds,
+            run_metrics.BYTES: size,
+            run_metrics.RUNTIME: seconds,
+        }
         samples = (figure.sample(value, direction) for figure, value in numbers.items())
         return plugin.Parsed(samples=tuple(samples))

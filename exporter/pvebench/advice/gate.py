@@ -13,7 +13,7 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import Any, Final
 
-from pvebench.advice.gate_bound import LEAST_BEFORE, TOLERANCE, Bound, Decision, Series, bounds
+from pvebench.advice.gate_statistic import LEAST_BEFORE, TOLERANCE, Bound, Decision, Series, bounds
 from pvebench.analysis.arrays import np
 from pvebench.analysis.case_history import CaseHistory
 from pvebench.model.definition import Definition

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from pvebench.advice.gate_bound import CHANCE, TOLERANCE, enough_runs
+from pvebench.advice.gate_statistic import CHANCE, TOLERANCE, enough_runs
 from pvebench.advice.packages import NAMES
 from pvebench.analysis.arrays import np
 from pvebench.analysis.difference import Difference, difference

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pvebench.advice.recommendation import Choice, Doubt, Purpose, Recommendation, Standing
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import Barrier, Durability, Survival, durable_by
 from pvebench.model.figure import Values
@@ -88,14 +88,14 @@ def cost_of(choice: Choice, runs_of: RunsOf) -> Cost:
 
 
 def _cpu(run: StoredRun) -> float | None:
-    cores = Values(run.samples).parts(figures.HOST_CPU)
-    rate = sum(sample.value for sample in figures.IOPS.of(run.samples) if sample.direction)
+    cores = Values(run.samples).parts(run_metrics.HOST_CPU)
+    rate = sum(sample.value for sample in run_metrics.IOPS.of(run.samples) if sample.direction)
     used = cores.get("qemu", cores.get("total"))
     return used / rate if used is not None and rate > 0 else None
 
 
 def _tail(run: StoredRun) -> float | None:
-    percentiles = figures.CLAT_PERCENTILE.of(run.samples)
+    percentiles = run_metrics.CLAT_PERCENTILE.of(run.samples)
     return max(
         (sample.value for sample in percentiles if sample.part in ("99.9", "99.90")), default=None
     )

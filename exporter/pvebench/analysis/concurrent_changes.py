@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.units import show_bytes
 
 RunValues = Mapping[tuple[str, str], float]
 """(metric, part) -> value of one run, for metrics without a direction."""
 
 OF_VERSION: Final[Mapping[str, frozenset[str]]] = {
-    figures.ZFS_FRAGMENTATION.name: frozenset({"zfs", "kernel"})
+    run_metrics.ZFS_FRAGMENTATION.name: frozenset({"zfs", "kernel"})
 }
 """Metric -> facts whose change makes it incomparable: OpenZFS 2.3.1 computes fragmentation
 differently than 2.3.0 (`zfs_frag_table` in module/zfs/metaslab.c), and comes with a kernel."""
@@ -132,7 +132,7 @@ def _job(metric: str, text: str) -> _Condition:
 
 def _waiting(part: str, cause: str) -> _Condition:
     return _Condition(
-        figures.HOST_PRESSURE.name,
+        run_metrics.HOST_PRESSURE.name,
         _more_by(WAITING),
         f"tasks of the node waiting for {cause}",
         f"waiting for {cause} {{}} of the time, before {{}}",
@@ -143,7 +143,7 @@ def _waiting(part: str, cause: str) -> _Condition:
 _CONDITIONS: Final = (
     *(
         _Condition(
-            figures.STORAGE_USED.name,
+            run_metrics.STORAGE_USED.name,
             _above(limit, most),
             f"storage more than {limit:.0%} full",
             "{} used, before {}",
@@ -151,36 +151,39 @@ _CONDITIONS: Final = (
         for limit, most in zip(FULL, (math.inf, FULL[0]), strict=True)
     ),
     _Condition(
-        figures.ZFS_FRAGMENTATION.name,
+        run_metrics.ZFS_FRAGMENTATION.name,
         _above(FRAGMENTED),
         "fragmented free space of the ZFS pool",
         "fragmentation {}, before {}",
     ),
     _Condition(
-        figures.DISK_WEAR.name,
+        run_metrics.DISK_WEAR.name,
         _above(WORN),
         "drive of the node at its rated wear",
         "highest wear {}, before {}",
     ),
-    _job(figures.MD_SYNC.name, "check or rebuild of a software RAID of the node"),
-    _job(figures.ZFS_SCAN.name, "scrub or resilver of the ZFS pool"),
-    _job(figures.DISTURBED.name, "backups, replication or similar tasks starting during most runs"),
+    _job(run_metrics.MD_SYNC.name, "check or rebuild of a software RAID of the node"),
+    _job(run_metrics.ZFS_SCAN.name, "scrub or resilver of the ZFS pool"),
+    _job(
+        run_metrics.DISTURBED.name,
+        "backups, replication or similar tasks starting during most runs",
+    ),
     _Condition(
-        figures.DISK_MARGIN.name,
+        run_metrics.DISK_MARGIN.name,
         lambda was, now: now <= HOT < was,
         "drive of the node near its temperature limit",
         "highest temperature {}, before {}",
         show=_from_limit,
     ),
     _Condition(
-        figures.ZFS_CACHE.name,
+        run_metrics.ZFS_CACHE.name,
         lambda was, now: TIMES * now <= was,
         "smaller ZFS cache",
         "{}, before {}",
         show=lambda size: show_bytes(int(size)),
     ),
     _Condition(
-        figures.HOST_CPU.name,
+        run_metrics.HOST_CPU.name,
         _more_by(CORES),
         "more other load on the node",
         "other processes use {} cores, before {}",

@@ -23,7 +23,7 @@ from pvebench.analysis.events import Event, came_with
 from pvebench.analysis.verdict import Verdict
 from pvebench.model.environment import KnownIssue, concerns
 from pvebench.model.figure import VerdictFigure
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.units import DAY
 
 Changed = tuple[Verdict, CaseStep]

@@ -21,10 +21,10 @@ from rich.text import Text
 from pvebench.cli.options import make_console, read_settings
 from pvebench.diagnostics.check import memory_warning
 from pvebench.errors import CycleIncomplete
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.figure import Values
-from pvebench.model.figures import warm_text, was_canceled
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.run_metrics import warm_text, was_canceled
 from pvebench.model.status import Statuses, WorkerStatus
 from pvebench.model.units import show_latency, show_rate, show_seconds
 from pvebench.model.workload import Direction
@@ -103,8 +103,8 @@ def _numbers(samples: tuple[Sample, ...]) -> str:
     """Return the main metrics of a run, per direction."""
     values, texts = Values(samples), []
     for way in Direction:
-        iops, bandwidth = values.of(figures.IOPS, way), values.of(figures.BANDWIDTH, way)
-        p99 = None if iops is None else values.of(figures.CLAT_PERCENTILE, way, "99")
+        iops, bandwidth = values.of(run_metrics.IOPS, way), values.of(run_metrics.BANDWIDTH, way)
+        p99 = None if iops is None else values.of(run_metrics.CLAT_PERCENTILE, way, "99")
         parts = (
             "" if iops is None else f"{iops:,.0f} IOPS",
             "" if bandwidth is None else show_rate(bandwidth),

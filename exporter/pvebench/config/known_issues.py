@@ -14,7 +14,7 @@ from pvebench.config.document import Document, read_document, validate
 from pvebench.errors import ConfigError
 from pvebench.fields import Strict, Text
 from pvebench.model.environment import Affected, IssueKind, KnownIssue, Version
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 
 SHIPPED = Path(__file__).with_name("known_issues.yaml")
 _VERSION = re.compile(r"\d[A-Za-z0-9.+~:-]*")

@@ -1,1 +1,1 @@
-"""Metrics of states, collectors, and the cached text of `/metrics`."""
+"""Metrics of states, collectors, the text of `/metrics`; `model.run_metrics` has those of runs."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pvebench.config.settings import WallSettings
 from pvebench.metrics import state_metrics
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.durability import KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
@@ -233,7 +233,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
 
 
 def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample, tool: str) -> None:
-    figure = figures.FIGURES.get(sample.metric)
+    figure = run_metrics.FIGURES.get(sample.metric)
     if not isinstance(figure, Exported) or figure.tool not in ("", tool):
         return
     where = {**labels, "direction": str(sample.direction or "")}
@@ -257,14 +257,14 @@ def _add_switches(
 ) -> None:
     values = {sample.metric: sample.value for sample in samples}
     switches, seconds = (
-        values.get(figures.HOST_CONTEXT_SWITCHES.name),
-        values.get(figures.WINDOW.name),
+        values.get(run_metrics.HOST_CONTEXT_SWITCHES.name),
+        values.get(run_metrics.WINDOW.name),
     )
     if switches is not None and seconds:
         families.add(state_metrics.HOST_SWITCHES, labels, switches / seconds)
-    done = sum(sample.value for sample in figures.QEMU_OPERATIONS.of(samples))
-    if figures.VM_EXITS.name in values and done:
-        families.add(state_metrics.VM_EXITS, labels, values[figures.VM_EXITS.name] / done)
+    done = sum(sample.value for sample in run_metrics.QEMU_OPERATIONS.of(samples))
+    if run_metrics.VM_EXITS.name in values and done:
+        families.add(state_metrics.VM_EXITS, labels, values[run_metrics.VM_EXITS.name] / done)
 
 
 def collect_runs(snapshot: Snapshot, families: Families) -> None:
@@ -280,7 +280,7 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
         for outcome in Outcome:
             count = record.outcomes.get(outcome, 0)
             families.add(state_metrics.RUNS, {**labels, "outcome": str(outcome)}, count)
-        for sample in figures.IMPLAUSIBILITY.of(last.samples):
+        for sample in run_metrics.IMPLAUSIBILITY.of(last.samples):
             families.add(state_metrics.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
         planned = snapshot.view.planned.get(last.case_key)
         if planned is not None:

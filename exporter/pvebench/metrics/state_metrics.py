@@ -1,6 +1,6 @@
 """Metrics of the state of pvebench: name, type, labels, help; and the catalog of all metrics.
 
-Those of a run's numbers, such as `pvebench_iops`, are in `model/figures.py`. Collectors,
+Those of a run's numbers, such as `pvebench_iops`, are in `model/run_metrics.py`. Collectors,
 docs/metrics.md and the dashboards take names from both. Names and labels follow the Prometheus
 conventions: base units, `_info` for facts, `_timestamp_seconds` for times, `_total` for counters;
 no label changes with every run.
@@ -13,7 +13,7 @@ from typing import Final
 
 from pvebench.model.disk import DISK_OPTIONS, POOL_OPTIONS
 from pvebench.model.figure import CASE, NODE, RESULT, SCENARIO, Exported, Kind, Metric
-from pvebench.model.figures import FIGURES
+from pvebench.model.run_metrics import FIGURES
 from pvebench.model.scenario import LAYOUT_OPTIONS
 
 _VERDICT: Final = (*RESULT, "metric")

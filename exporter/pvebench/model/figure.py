@@ -1,4 +1,4 @@
-"""Figure: a number of a run, its metric and its verdicts. `model/figures.py` has the table."""
+"""Figure: a number of a run, its metric and its verdicts. `model/run_metrics.py` has the table."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.durability import NOTHING_KNOWN, KnownDurability, durable_of
-from pvebench.model.figures import BANDWIDTH, FIGURES, IOPS, warm_text
 from pvebench.model.reference_series import ReferenceSeries
 from pvebench.model.run import Outcome, Sample
+from pvebench.model.run_metrics import BANDWIDTH, FIGURES, IOPS, warm_text
 from pvebench.store.records import StoredRun
 
 # --- table: one row per case and direction, in base units ---

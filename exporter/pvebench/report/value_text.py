@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Final
 
 from pvebench.model.definition import Definition
-from pvebench.model.figures import DEVICE_SHARE, FIGURES, OPERATION_TIME, was_canceled
 from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.run_metrics import DEVICE_SHARE, FIGURES, OPERATION_TIME, was_canceled
 from pvebench.model.status import Phase, State
 from pvebench.model.units import show_bytes, show_clock, show_latency, show_rate, show_span
 from pvebench.model.workload import Direction

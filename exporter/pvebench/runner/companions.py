@@ -12,8 +12,11 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from pvebench.errors import DriverError
-from pvebench.model import figures
-from pvebench.model.figures import (
+from pvebench.model import run_metrics
+from pvebench.model.guest import Completed, Guest
+from pvebench.model.ports import FurtherVm, Hypervisor, Operation, Progress, Site
+from pvebench.model.run import Sample
+from pvebench.model.run_metrics import (
     IOPS_VARIATION,
     VMS_BOOT_TIME,
     VMS_FAIRNESS,
@@ -21,9 +24,6 @@ from pvebench.model.figures import (
     VMS_VARIATION,
     rates,
 )
-from pvebench.model.guest import Completed, Guest
-from pvebench.model.ports import FurtherVm, Hypervisor, Operation, Progress, Site
-from pvebench.model.run import Sample
 from pvebench.model.status import Phase
 from pvebench.model.volume import BlockCounters, sum_of
 from pvebench.model.workload import Case
@@ -39,11 +39,11 @@ Output = tuple[str, dict[str, str]]
 _NEIGHBOR_SECONDS: Final = 1.0
 """Interval at which the counters of a neighbor are read."""
 _OF_ONE_VM: Final[Mapping[str, tuple[str, ...]]] = {
-    figures.HOST_BYTES.name: ("process_",),
-    figures.HOST_CPU.name: ("qemu", "vcpu", "iothread", "other"),
-    figures.GUEST_CPU_WAIT.name: ("",),
-    figures.HOST_PRESSURE.name: ("vm_",),
-    figures.VM_EXITS.name: ("",),
+    run_metrics.HOST_BYTES.name: ("process_",),
+    run_metrics.HOST_CPU.name: ("qemu", "vcpu", "iothread", "other"),
+    run_metrics.GUEST_CPU_WAIT.name: ("",),
+    run_metrics.HOST_PRESSURE.name: ("vm_",),
+    run_metrics.VM_EXITS.name: ("",),
 }
 """Metric -> beginnings of the parts that are known of the benchmark VM alone."""
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.errors import DriverError, OperationFailed
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.ports import Operation, Progress, Site
 from pvebench.model.run import Sample
 from pvebench.model.workload import Case
@@ -150,17 +150,17 @@ def operation_samples(
     if not silent:
         gap, resolution = longest_gap(looks, begun, ended)
         samples += [
-            figures.OPERATION_GAP.sample(gap),
-            figures.OPERATION_RESOLUTION.sample(resolution),
+            run_metrics.OPERATION_GAP.sample(gap),
+            run_metrics.OPERATION_RESOLUTION.sample(resolution),
         ]
     samples += _phases(looks, begun, ended, bounds)
     dip = find_dip(rates(looks), RATE_SECONDS)
     if dip is not None and dip.recovery is not None:
-        samples.append(figures.OPERATION_RECOVERY.sample(dip.recovery))
+        samples.append(run_metrics.OPERATION_RECOVERY.sample(dip.recovery))
     elif dip is not None:
         notes.append(NOT_RECOVERED)
     if ended is not None:
-        samples.append(figures.OPERATION_TIME.sample(ended - begun))
+        samples.append(run_metrics.OPERATION_TIME.sample(ended - begun))
     else:
         notes.append("the operation had not ended when the window ended; it was canceled")
     return samples, tuple(notes)
@@ -174,12 +174,12 @@ def _phases(
     during = [before[-1], *(one for one in looks if begun < one.at <= (ended or looks[-1].at))]
     after = [one for one in looks if ended is not None and one.at >= ended]
     samples = [
-        figures.OPERATION_LOST.sample(_lost(before, looks[-1])),
-        figures.OPERATION_BYTES.sample(looks[-1].progress.bytes),
+        run_metrics.OPERATION_LOST.sample(_lost(before, looks[-1])),
+        run_metrics.OPERATION_BYTES.sample(looks[-1].progress.bytes),
     ]
     for name, part in (("before", before), ("during", during), ("after", after)):
         if (value := percentile(part, bounds)) is not None:
-            samples.append(figures.OPERATION_P99.sample(value, part=name))
+            samples.append(run_metrics.OPERATION_P99.sample(value, part=name))
     return samples
 
 

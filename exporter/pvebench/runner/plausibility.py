@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.consistency import (
     Figures,
     Implausibility,
@@ -17,8 +17,8 @@ from pvebench.model.consistency import (
     is_own_share,
 )
 from pvebench.model.figure import Figure, Values
-from pvebench.model.figures import DEVICE_SHARE, FLUSH_SHARE, GUEST_TO_HOST, NETWORK_SHARE
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import DEVICE_SHARE, FLUSH_SHARE, GUEST_TO_HOST, NETWORK_SHARE
 from pvebench.model.workload import Case, Caveat, Conduct, Direction
 from pvebench.workloads import TOOLS, Parsed
 from pvebench.workloads.fio_job import writes_once
@@ -104,7 +104,7 @@ def check_run(
         "volume not filled; reads of unwritten blocks bypass the storage",
     )
     marks = [
-        figures.IMPLAUSIBILITY.sample(1.0, part=str(check))
+        run_metrics.IMPLAUSIBILITY.sample(1.0, part=str(check))
         for check in dict.fromkeys(implausibility.check for implausibility in failed)
     ]
     return PlausibilityResult((*derived, *marks), tuple(failed))
@@ -114,11 +114,11 @@ def _figures(case: Case, direction: Direction, values: Values) -> Figures:
     block = case.workload.parameters.get("bs")
     return Figures(
         direction=str(direction),
-        iops=values.of(figures.IOPS, direction),
-        bandwidth=values.of(figures.BANDWIDTH, direction),
+        iops=values.of(run_metrics.IOPS, direction),
+        bandwidth=values.of(run_metrics.BANDWIDTH, direction),
         block_bytes=int(block) if block else None,
-        size=values.of(figures.BYTES, direction),
-        seconds=values.of(figures.RUNTIME, direction),
+        size=values.of(run_metrics.BYTES, direction),
+        seconds=values.of(run_metrics.RUNTIME, direction),
         seconds_step=TOOLS[case.workload.tool].seconds_step,
         in_flight=in_flight(case) if case.workload.runtime_seconds > 0 else 0,
     )
@@ -153,8 +153,11 @@ class _Span:
 
 def _span(case: Case, direction: Direction, values: Values) -> _Span | None:
     """Return the span of a direction; None: something was not measured."""
-    size, seconds = values.of(figures.BYTES, direction), values.of(figures.RUNTIME, direction)
-    window = values.of(figures.WINDOW)
+    size, seconds = (
+        values.of(run_metrics.BYTES, direction),
+        values.of(run_metrics.RUNTIME, direction),
+    )
+    window = values.of(run_metrics.WINDOW)
     if not (window and size and seconds):
         return None
     uncertain = in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size
@@ -169,9 +172,9 @@ def _moved(case: Case, direction: Direction, values: Values, *, local: bool) -> 
     # show when data moves, together with other users of that device.
     uncached = disk.cache.direct or direction is Direction.READ
     exact = uncached and disk.in_vm and local
-    moved = values.of(figures.HOST_BYTES, part=f"process_{direction}") if exact else None
+    moved = values.of(run_metrics.HOST_BYTES, part=f"process_{direction}") if exact else None
     if moved is None:
-        moved = values.of(figures.HOST_BYTES, part=f"device_{direction}")
+        moved = values.of(run_metrics.HOST_BYTES, part=f"device_{direction}")
     return moved
 
 
@@ -202,7 +205,7 @@ def _device_share(
     if not is_own_share(share):  # other programs used the device
         return _warm(case, direction, None), failed
     sample = DEVICE_SHARE.sample(share, direction)
-    counted = values.of(figures.QEMU_BYTES, part=str(direction))
+    counted = values.of(run_metrics.QEMU_BYTES, part=str(direction))
     if counted:  # in the same window, so nothing of it is outside
         most = moved / counted + 2 * uncertain
     most = min(most, _first_reads(case, values))
@@ -221,8 +224,10 @@ def _first_reads(case: Case, values: Values) -> float:
     area = int(parameters.get("size") or scenario.layout.file_bytes or scenario.volume_bytes)
     area *= case.workload.vms
     pages = max(1.0, PAGE_BYTES / int(parameters["bs"])) / area
-    passes = pages * sum(values.of(figures.BYTES, way) or 0.0 for way in case.workload.directions)
-    ramp = case.workload.ramp_seconds / (_largest(values, figures.RUNTIME) or 1.0)
+    passes = pages * sum(
+        values.of(run_metrics.BYTES, way) or 0.0 for way in case.workload.directions
+    )
+    ramp = case.workload.ramp_seconds / (_largest(values, run_metrics.RUNTIME) or 1.0)
     return -math.exp(-ramp * passes) * math.expm1(-passes) / passes if passes else 1.0
 
 
@@ -236,9 +241,9 @@ def _warm(case: Case, direction: Direction, at_most: float | None) -> list[Sampl
         return []
     if at_most is None:
         unknown = case.scenario.disk.in_vm and not case.scenario.disk.cache.direct
-        return [figures.WARM.sample(1.0, direction, figures.UNKNOWN)] * unknown
+        return [run_metrics.WARM.sample(1.0, direction, run_metrics.UNKNOWN)] * unknown
     warm = at_most < COLD_SHARE
-    return [figures.WARM.sample(1.0 - at_most, direction)] * warm
+    return [run_metrics.WARM.sample(1.0 - at_most, direction)] * warm
 
 
 def _against_qemu(case: Case, direction: Direction, values: Values) -> list[Implausibility]:
@@ -247,7 +252,7 @@ def _against_qemu(case: Case, direction: Direction, values: Values) -> list[Impl
     The two windows are not the same: what is outside of one may be much at an uneven rate.
     Read-ahead and metadata add bytes to QEMU's. VMs of a team start one by one.
     """
-    counted = values.of(figures.QEMU_BYTES, part=str(direction))
+    counted = values.of(run_metrics.QEMU_BYTES, part=str(direction))
     span, workload = _span(case, direction, values), case.workload
     other = Caveat.CACHE in workload.caveats or workload.parameters.get("fault") or workload.vms > 1
     if not counted or span is None or other or span.brief:
@@ -255,9 +260,9 @@ def _against_qemu(case: Case, direction: Direction, values: Values) -> list[Impl
     ratio, edges = span.size / counted, 0.0
     if span.timed:
         ratio *= span.window / span.seconds
-        lag = (values.of(figures.WINDOW_LAG) or 0.0) + 2 * LOOK_SECONDS
+        lag = (values.of(run_metrics.WINDOW_LAG) or 0.0) + 2 * LOOK_SECONDS
         edges = lag + abs(span.window - span.seconds)
-    uneven = 1 + 3 * (values.of(figures.IOPS_VARIATION, direction) or 0.0)
+    uneven = 1 + 3 * (values.of(run_metrics.IOPS_VARIATION, direction) or 0.0)
     slack = TOLERANCE + edges / span.window * uneven + 2 * span.in_flight
     exact = span.timed and not case.scenario.layout.on_filesystem
     text = f"{direction}: the tool reports {ratio:.0%} of the bytes that QEMU counted"
@@ -275,11 +280,11 @@ def _queue(case: Case, values: Values) -> list[Implausibility]:
     Operations at the ends of the window spent a part of their latency outside of it.
     """
     depth, ways = in_flight(case), case.workload.directions
-    mean, longest = figures.LATENCIES["lat", "mean"], figures.LATENCIES["lat", "max"]
+    mean, longest = run_metrics.LATENCIES["lat", "mean"], run_metrics.LATENCIES["lat", "max"]
     together = sum(
-        (values.of(figures.IOPS, way) or 0.0) * (values.of(mean, way) or 0.0) for way in ways
+        (values.of(run_metrics.IOPS, way) or 0.0) * (values.of(mean, way) or 0.0) for way in ways
     )
-    slack = TOLERANCE + _largest(values, longest) / (_largest(values, figures.RUNTIME) or 1.0)
+    slack = TOLERANCE + _largest(values, longest) / (_largest(values, run_metrics.RUNTIME) or 1.0)
     text = f"IOPS x mean latency = {together:.3g} operations in flight, more than {depth}"
     return _if(together > depth * (1 + slack), PlausibilityCheck.LATENCY, text)
 
@@ -290,20 +295,20 @@ def _clock(case: Case, values: Values) -> list[Implausibility]:
     A slow one increases the tool's rates; see `_against_qemu`. The host sees when operations end,
     which at a low rate of each job is long after the tool's start, and before its end.
     """
-    rate = sum((values.of(figures.IOPS, way) or 0.0) for way in case.workload.directions)
+    rate = sum((values.of(run_metrics.IOPS, way) or 0.0) for way in case.workload.directions)
     pause = 2 * _jobs(case) / rate if rate else 0.0
-    slack = CLOCK_SLACK + _largest(values, figures.LATENCIES["lat", "max"]) + pause
-    spent = values.of(figures.IO_TIME) or math.inf
-    own = _largest(values, figures.RUNTIME) + case.workload.ramp_seconds
+    slack = CLOCK_SLACK + _largest(values, run_metrics.LATENCIES["lat", "max"]) + pause
+    spent = values.of(run_metrics.IO_TIME) or math.inf
+    own = _largest(values, run_metrics.RUNTIME) + case.workload.ramp_seconds
     text = f"the tool reports {own:.3g} s of I/O, the host saw {spent:.3g} s"
     return _if(own > spent * (1 + TOLERANCE) + slack, PlausibilityCheck.CLOCK, text)
 
 
 def _flush_share(case: Case, values: Values) -> tuple[list[Sample], list[Implausibility]]:
-    issued = values.of(figures.SYNC_OPERATIONS)
-    received = values.of(figures.QEMU_OPERATIONS, part="flush")
-    seconds = values.of(figures.RUNTIME, Direction.WRITE)
-    window = values.of(figures.WINDOW)
+    issued = values.of(run_metrics.SYNC_OPERATIONS)
+    received = values.of(run_metrics.QEMU_OPERATIONS, part="flush")
+    seconds = values.of(run_metrics.RUNTIME, Direction.WRITE)
+    window = values.of(run_metrics.WINDOW)
     disk = case.scenario.disk
     # Without a visible write cache, the guest has nothing to flush.
     if not issued or received is None or not (seconds and window) or not disk.cache.write_cache:
@@ -320,8 +325,8 @@ def _flush_share(case: Case, values: Values) -> tuple[list[Sample], list[Implaus
 def _against_host(
     case: Case, direction: Direction, values: Values, host: HostRates
 ) -> tuple[list[Sample], list[Implausibility]]:
-    guest, own = values.of(figures.IOPS, direction), host.get(direction)
-    guest = values.of(figures.BANDWIDTH, direction) if guest is None else guest
+    guest, own = values.of(run_metrics.IOPS, direction), host.get(direction)
+    guest = values.of(run_metrics.BANDWIDTH, direction) if guest is None else guest
     if guest is None or not own or case.scenario.disk.on_host:
         return [], []
     ratio = GUEST_TO_HOST.sample(guest / own, direction)
@@ -337,7 +342,7 @@ def _against_host(
 def _against_network(
     case: Case, direction: Direction, values: Values
 ) -> tuple[list[Sample], list[Implausibility]]:
-    limit, speed = values.of(figures.NETWORK_LIMIT), values.of(figures.BANDWIDTH, direction)
+    limit, speed = values.of(run_metrics.NETWORK_LIMIT), values.of(run_metrics.BANDWIDTH, direction)
     if not limit or speed is None or direction is Direction.TRIM:
         return [], []
     share = speed / limit
@@ -360,16 +365,16 @@ def _synced(case: Case) -> bool:
 
 
 def _cpu(case: Case, values: Values, host_cpus: int) -> list[Implausibility]:
-    guest, machine = values.parts(figures.GUEST_CPU), case.scenario.machine
+    guest, machine = values.parts(run_metrics.GUEST_CPU), case.scenario.machine
     # Of a guest with another system, all CPUs are counted.
     failed = cpu_out_of_range(guest, cpus=machine.cpus if machine.foreign else 1)
-    total = values.of(figures.HOST_CPU, part="total")
+    total = values.of(run_metrics.HOST_CPU, part="total")
     if total is not None and host_cpus:
-        window = values.of(figures.WINDOW) or 1.0
+        window = values.of(run_metrics.WINDOW) or 1.0
         failed += cpu_out_of_range({"of the host": total}, cpus=host_cpus, seconds=window)
-    wait = (values.of(figures.GUEST_CPU_WAIT) or 0.0) / machine.cpus
+    wait = (values.of(run_metrics.GUEST_CPU_WAIT) or 0.0) / machine.cpus
     # On a busy machine every guest is without a CPU for a second at times.
-    starved = wait > STARVED and (values.of(figures.WINDOW) or 0.0) >= MIN_SECONDS
+    starved = wait > STARVED and (values.of(run_metrics.WINDOW) or 0.0) >= MIN_SECONDS
     text = f"guest CPUs waited {wait:.0%} of the time for a host CPU; the host is overloaded"
     return failed + _if(starved, PlausibilityCheck.STARVED, text)
 
@@ -380,7 +385,7 @@ def _if(failed: bool, check: PlausibilityCheck, text: str) -> list[Implausibilit
 
 # --- Noise.
 
-_VARIATIONS: Final = (figures.IOPS_VARIATION.name, figures.VMS_VARIATION.name)
+_VARIATIONS: Final = (run_metrics.IOPS_VARIATION.name, run_metrics.VMS_VARIATION.name)
 NOISY_INTERVALS: Final = 5
 """Minimum number of intervals for the outcome `noisy`."""
 

@@ -18,7 +18,8 @@ from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk, HostCache
 from pvebench.model.figure import Source
-from pvebench.model.figures import (
+from pvebench.model.run import Outcome, Sample
+from pvebench.model.run_metrics import (
     DEVICE_SHARE,
     FIGURES,
     GUEST_TO_HOST,
@@ -26,7 +27,6 @@ from pvebench.model.figures import (
     of_source,
     rates,
 )
-from pvebench.model.run import Outcome, Sample
 from pvebench.model.scenario import Layout, Machine, Scenario
 from pvebench.model.workload import Case, Caveat, Direction, Workload
 from pvebench.runner.plausibility import check_run

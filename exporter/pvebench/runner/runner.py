@@ -23,9 +23,9 @@ from pvebench.errors import (
 from pvebench.log import log
 from pvebench.model.disk import Bus
 from pvebench.model.environment import Environment
-from pvebench.model.figures import BOOT_TIME, FAULT_TIME
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.run_metrics import BOOT_TIME, FAULT_TIME
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, IdentityRecords, Volume

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pvebench.errors import ToolFailed
-from pvebench.model.figures import IOPS_SLOPE, STEADY_RANGE, STEADY_SLOPE, STEADY_TIME
 from pvebench.model.guest import Guest
 from pvebench.model.ports import Site
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import IOPS_SLOPE, STEADY_RANGE, STEADY_SLOPE, STEADY_TIME
 from pvebench.model.workload import Direction, SteadyRule, Workload
 from pvebench.runner.measure import start_job, stop_job, wait_for_io
 from pvebench.workloads import TOOLS, Parsed, Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.ports import HostSnapshot, StorageNetwork
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
@@ -39,7 +39,7 @@ class Activity:
     def samples(self) -> list[Sample]:
         """Return the maximum length of the I/O, if any was seen, and the delay."""
         length = self.last - self.quiet
-        both = [figures.IO_TIME.sample(length), figures.WINDOW_LAG.sample(self.lag)]
+        both = [run_metrics.IO_TIME.sample(length), run_metrics.WINDOW_LAG.sample(self.lag)]
         return both if length > 0 else []
 
 
@@ -72,20 +72,20 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     seconds = end.host.monotonic - start.host.monotonic
     if seconds <= 0:
         return []
-    samples = [figures.WINDOW.sample(seconds)]
+    samples = [run_metrics.WINDOW.sample(seconds)]
     for component, after in end.host.cpu_seconds.items():
         used = after - start.host.cpu_seconds.get(component, after + 1)
         if used >= 0 and component == "vcpu_wait":  # waiting for a CPU is not CPU use
-            samples.append(figures.GUEST_CPU_WAIT.sample(used / seconds))
+            samples.append(run_metrics.GUEST_CPU_WAIT.sample(used / seconds))
         elif used >= 0:
-            samples.append(figures.HOST_CPU.sample(used / seconds, part=component))
+            samples.append(run_metrics.HOST_CPU.sample(used / seconds, part=component))
     for name, count in end.host.bytes.items():
         moved = count - start.host.bytes.get(name, count + 1)
         if moved >= 0:
-            samples.append(figures.HOST_BYTES.sample(moved, part=name))
+            samples.append(run_metrics.HOST_BYTES.sample(moved, part=name))
     host = {
-        figures.HOST_CONTEXT_SWITCHES: (start.host.context_switches, end.host.context_switches),
-        figures.VM_EXITS: (start.host.vm_exits, end.host.vm_exits),
+        run_metrics.HOST_CONTEXT_SWITCHES: (start.host.context_switches, end.host.context_switches),
+        run_metrics.VM_EXITS: (start.host.vm_exits, end.host.vm_exits),
     }
     # Zero means a counter that could not be read: every running host has switched contexts.
     samples += [figure.sample(now - was) for figure, (was, now) in host.items() if 0 < was <= now]
@@ -104,15 +104,15 @@ def condition_samples(case: Case, conditions: Mapping[str, float], *, local: boo
     """
     relevant = {
         # Only where reads may come from the ARC, because it cannot be emptied.
-        figures.ZFS_CACHE.name: case.scenario.host_cache.warm,
+        run_metrics.ZFS_CACHE.name: case.scenario.host_cache.warm,
         # Free space in small pieces is harder to find (`fragmentation` in zpoolprops(7)).
-        figures.ZFS_FRAGMENTATION.name: Direction.WRITE in case.workload.directions,
-        figures.ZFS_SCAN.name: bool(case.workload.directions),
-        figures.MD_SYNC.name: local and bool(case.workload.directions),
-        figures.DISK_WEAR.name: local and bool(case.workload.directions),
+        run_metrics.ZFS_FRAGMENTATION.name: Direction.WRITE in case.workload.directions,
+        run_metrics.ZFS_SCAN.name: bool(case.workload.directions),
+        run_metrics.MD_SYNC.name: local and bool(case.workload.directions),
+        run_metrics.DISK_WEAR.name: local and bool(case.workload.directions),
     }
     return [
-        figures.FIGURES[name].sample(value)
+        run_metrics.FIGURES[name].sample(value)
         for name, value in conditions.items()
         if relevant.get(name, True)
     ]
@@ -128,10 +128,10 @@ def network_samples(network: StorageNetwork | None) -> list[Sample]:
     samples = []
     if network.link_bits_per_second:
         limit = network.link_bits_per_second / 8
-        samples.append(figures.NETWORK_LIMIT.sample(limit))
+        samples.append(run_metrics.NETWORK_LIMIT.sample(limit))
     seconds = network.round_trip()
     if seconds is not None:
-        samples.append(figures.NETWORK_ROUND_TRIP.sample(seconds))
+        samples.append(run_metrics.NETWORK_ROUND_TRIP.sample(seconds))
     return samples
 
 
@@ -141,9 +141,9 @@ def _pressures(start: HostSnapshot, end: HostSnapshot, seconds: float) -> list[S
     for resource, after in end.pressure_seconds.items():
         waited = after - start.pressure_seconds.get(resource, after + 1)
         if waited >= 0:
-            samples.append(figures.HOST_PRESSURE.sample(waited / seconds, part=resource))
+            samples.append(run_metrics.HOST_PRESSURE.sample(waited / seconds, part=resource))
     for name, value in end.averages.items():
-        figure = figures.HOST_PRESSURE if name.startswith("vm_") else figures.HOST_CPU
+        figure = run_metrics.HOST_PRESSURE if name.startswith("vm_") else run_metrics.HOST_CPU
         samples.append(figure.sample(value, part=name))
     return samples
 
@@ -152,12 +152,12 @@ def _block_samples(start: BlockCounters | None, end: BlockCounters | None) -> li
     if start is None or end is None:
         return []
     counts = {
-        (figures.QEMU_OPERATIONS, "read"): end.read_operations - start.read_operations,
-        (figures.QEMU_OPERATIONS, "write"): end.write_operations - start.write_operations,
-        (figures.QEMU_OPERATIONS, "flush"): end.flush_operations - start.flush_operations,
-        (figures.QEMU_BYTES, "read"): end.read_bytes - start.read_bytes,
-        (figures.QEMU_BYTES, "write"): end.write_bytes - start.write_bytes,
-        (figures.QEMU_BYTES, "trim"): end.unmap_bytes - start.unmap_bytes,
+        (run_metrics.QEMU_OPERATIONS, "read"): end.read_operations - start.read_operations,
+        (run_metrics.QEMU_OPERATIONS, "write"): end.write_operations - start.write_operations,
+        (run_metrics.QEMU_OPERATIONS, "flush"): end.flush_operations - start.flush_operations,
+        (run_metrics.QEMU_BYTES, "read"): end.read_bytes - start.read_bytes,
+        (run_metrics.QEMU_BYTES, "write"): end.write_bytes - start.write_bytes,
+        (run_metrics.QEMU_BYTES, "trim"): end.unmap_bytes - start.unmap_bytes,
     }
     return [
         figure.sample(count, part=part) for (figure, part), count in counts.items() if count >= 0

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pvebench.model.figures import PASS_TO_FIRST, rates
 from pvebench.model.run import Run
+from pvebench.model.run_metrics import PASS_TO_FIRST, rates
 from pvebench.model.units import back_off
 from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case, Direction

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pvebench.errors import DriverError, StoreError, StoreLost
 from pvebench.log import log
-from pvebench.model.figures import DISTURBED
 from pvebench.model.ports import Guard, Hold, HoldKind, Site
 from pvebench.model.run import Outcome, Run
+from pvebench.model.run_metrics import DISTURBED
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case, Conduct
 from pvebench.runner.runner import Runner

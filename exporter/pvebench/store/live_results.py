@@ -16,8 +16,8 @@ from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.durability import Durability, KnownDurability
 from pvebench.model.environment import EnvironmentPeriod, unflushed_in
-from pvebench.model.figures import rates, warm_text
 from pvebench.model.run import Outcome, Run, Unit
+from pvebench.model.run_metrics import rates, warm_text
 from pvebench.model.storage_use import WriteCost
 from pvebench.model.units import KIB
 from pvebench.model.workload import Case, Direction

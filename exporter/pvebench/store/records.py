@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.definition import Definition
-from pvebench.model.figures import NUMBERS, Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run_metrics import NUMBERS, Number
 from pvebench.model.workload import Direction
 from pvebench.store.tables import cases, runs, samples
 
 # --- Values that the store returns, already joined.
 
-SUMMED: Final = frozenset({figures.CLAT_HISTOGRAM.name})
+SUMMED: Final = frozenset({run_metrics.CLAT_HISTOGRAM.name})
 """Metrics that are summed over all good runs of a case."""
 
 

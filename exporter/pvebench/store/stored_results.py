@@ -13,8 +13,8 @@ from sqlalchemy import Engine, ScalarSelect, Select, TableValuedAlias, func, or_
 
 from pvebench.model.durability import Durability
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figures import DISK_WEAR, WARM
 from pvebench.model.run import Outcome
+from pvebench.model.run_metrics import DISK_WEAR, WARM
 from pvebench.model.storage_use import NodeStorage, Wear
 from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import reading

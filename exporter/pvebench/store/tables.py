@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from pvebench.model.figures import NUMBERS
 from pvebench.model.run import Outcome
+from pvebench.model.run_metrics import NUMBERS
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes of successful runs, whose numbers are published."""

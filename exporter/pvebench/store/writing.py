@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
@@ -333,7 +333,7 @@ def moved_bytes(run: Run) -> dict[tuple[str, str, str], float]:
     where = run.case.scenario.node, run.case.scenario.storage
     return {
         (*where, str(sample.direction)): sample.value
-        for sample in figures.BYTES.of(run.samples)
+        for sample in run_metrics.BYTES.of(run.samples)
         if sample.direction is not None
     }
 

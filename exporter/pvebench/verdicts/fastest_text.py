@@ -14,8 +14,8 @@ from typing import Final
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT
 from pvebench.model.definition import configuration_text, workload_text
-from pvebench.model.figures import OPERATION_GAP, OPERATION_RESOLUTION, was_canceled
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import OPERATION_GAP, OPERATION_RESOLUTION, was_canceled
 from pvebench.model.status import WorkerStatus
 from pvebench.model.units import count_text, show_clock, show_rate
 from pvebench.model.workload import DISK_OPERATIONS, FLEECING, operation_words

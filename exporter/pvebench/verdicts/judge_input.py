@@ -18,7 +18,7 @@ from pvebench.analysis.judge import Material
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.durability import Durable, KnownDurability, durable_of
-from pvebench.model.figures import CORES, JUDGED, NUMBER_OF, Number
+from pvebench.model.run_metrics import CORES, JUDGED, NUMBER_OF, Number
 from pvebench.model.workload import Direction
 from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.live_results import Listener, View

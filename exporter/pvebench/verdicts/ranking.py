@@ -22,7 +22,7 @@ from pvebench.model.definition import Definition, further_options
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.durability import Durable, KnownDurability, durable_of
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.workload import Direction
 from pvebench.store.live_results import Trend, View, cached_by_trend
 from pvebench.store.records import Point
@@ -53,7 +53,7 @@ class Exclusion(StrEnum):
     UNFLUSHED = "unflushed"
     """Its writes end in host memory: the result is not that of the disk."""
     WARM = "warm"
-    """Reads came from memory as measured, or may have: see `pvebench.model.figures.WARM`."""
+    """Reads came from memory as measured, or may have: see `pvebench.model.run_metrics.WARM`."""
     NOISY = "noisy"
     """Each of its runs was noisy or not steady."""
 

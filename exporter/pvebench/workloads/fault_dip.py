@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.model.figures import FAULT_DIP, FAULT_DIP_TIME, FAULT_RECOVERY
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import FAULT_DIP, FAULT_DIP_TIME, FAULT_RECOVERY
 
 QUIET_SHARE: Final = 1 / 3
 """Share of the window before the fault."""

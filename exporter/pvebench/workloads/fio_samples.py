@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.figure import Figure
 from pvebench.model.run import SUM, Sample, Unit
 from pvebench.model.workload import Direction, Workload
@@ -86,7 +86,7 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         samples += _variation(report, direction, steps, workload, notes)
     if workload.parameters.get("fault"):
         dip, dip_notes = dip_samples(intervals, interval_milliseconds(workload) / 1000)
-        samples += [*dip, *_sum_of_each(report, "total_err", figures.FAULT_ERRORS)]
+        samples += [*dip, *_sum_of_each(report, "total_err", run_metrics.FAULT_ERRORS)]
         notes += dip_notes
     return Parsed(samples=tuple(samples), intervals=intervals, notes=tuple(notes))
 
@@ -131,11 +131,11 @@ def _rates(
     runtime = _largest(report, direction, "runtime") / 1000
     notes += _size_notes(direction, operations, size, workload)
     return [
-        figures.IOPS.sample(iops, direction),
-        figures.BANDWIDTH.sample(bandwidth, direction),
-        figures.OPERATIONS.sample(operations, direction),
-        figures.BYTES.sample(size, direction),
-        *([figures.RUNTIME.sample(runtime, direction)] if runtime else []),
+        run_metrics.IOPS.sample(iops, direction),
+        run_metrics.BANDWIDTH.sample(bandwidth, direction),
+        run_metrics.OPERATIONS.sample(operations, direction),
+        run_metrics.BYTES.sample(size, direction),
+        *([run_metrics.RUNTIME.sample(runtime, direction)] if runtime else []),
     ]
 
 
@@ -188,7 +188,7 @@ def _search_result(
     # A percentile is the middle of a bin. In a mix each direction has its own; fio uses both.
     if len(measured) == 1 and (measured[0] or 0.0) > target * (1 + 4 * BIN_SHARE):
         raise ToolFailed(f"fio's last window did not meet {goal}", evidence=report.messages)
-    return [figures.LATENCY_DEPTH.sample(depth)]
+    return [run_metrics.LATENCY_DEPTH.sample(depth)]
 
 
 def _size_notes(
@@ -218,11 +218,11 @@ def _latencies(
         notes.append(f"{prefix}{name} percentiles are the worst of {latency.jobs} jobs")
     return [
         *(
-            figures.LATENCIES[name, statistic].sample(value, direction)
+            run_metrics.LATENCIES[name, statistic].sample(value, direction)
             for statistic, value in values.items()
         ),
         *(
-            figures.LATENCIES[name, "percentile"].sample(value, direction, part)
+            run_metrics.LATENCIES[name, "percentile"].sample(value, direction, part)
             for part, value in latency.percentiles.items()
         ),
         *(_histogram(direction, latency) if name == "clat" and latency.buckets else ()),
@@ -234,10 +234,10 @@ def _histogram(direction: Direction | None, latency: Latency) -> list[Sample]:
     total = latency.mean * latency.count
     return [
         *(
-            figures.CLAT_HISTOGRAM.sample(count, direction, bound)
+            run_metrics.CLAT_HISTOGRAM.sample(count, direction, bound)
             for bound, count in latency.buckets.items()
         ),
-        Sample(figures.CLAT_HISTOGRAM.name, direction, total, Unit.SECONDS, SUM),
+        Sample(run_metrics.CLAT_HISTOGRAM.name, direction, total, Unit.SECONDS, SUM),
     ]
 
 
@@ -263,7 +263,7 @@ def _syncs(report: Report, workload: Workload, notes: list[str]) -> list[Sample]
             "fio reports no syncs, but the job requires them",
             cause="this fio version or I/O engine does not measure syncs",
         )
-    count = figures.SYNC_OPERATIONS.sample(latency.count)
+    count = run_metrics.SYNC_OPERATIONS.sample(latency.count)
     return [count, *_latencies("sync", None, latency, notes)]
 
 
@@ -287,8 +287,8 @@ def _whole_job(report: Report, workload: Workload, log: str, notes: list[str]) -
     for part, key in (("user", "usr_cpu"), ("system", "sys_cpu")):
         if (shares := _of_each(report, key)) is not None:
             ratio = sum(map(operator.mul, shares, weights)) / sum(weights) / 100
-            samples.append(figures.GUEST_CPU.sample(ratio, part=part))
-    return [*samples, *_sum_of_each(report, "ctx", figures.CONTEXT_SWITCHES)]
+            samples.append(run_metrics.GUEST_CPU.sample(ratio, part=part))
+    return [*samples, *_sum_of_each(report, "ctx", run_metrics.CONTEXT_SWITCHES)]
 
 
 def _of_each(report: Report, key: str) -> list[float] | None:
@@ -314,7 +314,7 @@ def _counted_cpu(log: str, *, jobs: int) -> list[Sample]:
         return []
     if seconds <= 0 or not all(0 <= share < math.inf for share in shares.values()):
         return []
-    return [figures.GUEST_CPU.sample(share, part=part) for part, share in shares.items()]
+    return [run_metrics.GUEST_CPU.sample(share, part=part) for part, share in shares.items()]
 
 
 def _variation(
@@ -337,7 +337,7 @@ def _variation(
         if _largest(report, direction, "iops_samples") < MINIMUM_INTERVALS:
             return []
         notes.append(f"{direction}: variation computed by fio, which ignores intervals without I/O")
-    return [figures.IOPS_VARIATION.sample(deviation / mean, direction)] if mean > 0 else []
+    return [run_metrics.IOPS_VARIATION.sample(deviation / mean, direction)] if mean > 0 else []
 
 
 def read_intervals(

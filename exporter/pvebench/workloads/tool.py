@@ -17,8 +17,8 @@ from pydantic import AfterValidator, Field, StrictInt
 
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import Strict, Text
-from pvebench.model.figures import FIGURES, IOPS
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import FIGURES, IOPS
 from pvebench.model.units import MIB, plain_number
 from pvebench.model.workload import Workload
 

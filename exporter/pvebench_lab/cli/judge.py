@@ -18,9 +18,9 @@ from pvebench.cli.options import PATH, format_option, writing
 from pvebench.cli.verdict import all_option, show_verdicts, strict_option
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, ToolFailed
 from pvebench.files import read_text
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.figure import VerdictFigure
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.units import DAY, MIB, plain_number
 from pvebench.verdicts.change_tracker import ChangeTracker
 from pvebench.verdicts.node_verdicts import Verdicts, changes_of
@@ -162,7 +162,7 @@ def _results(
 def _check_direction(path: Path, what: str, figure: VerdictFigure, *, rates: bool) -> None:
     """Raise ConfigError for rates that would be judged as times, or times as rates."""
     if rates is not figure.more_is_better:
-        metric = "throughput" if rates else figures.OPERATION_TIME.name
+        metric = "throughput" if rates else run_metrics.OPERATION_TIME.name
         message = f"{what}: {'more' if rates else 'less'} is better, unlike {figure.name}"
         raise ConfigError([Problem(str(path), 1, 1, f"{message}; select --metric {metric}")])
 

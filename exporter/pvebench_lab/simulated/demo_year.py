@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
 from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, latency_bound
@@ -150,23 +150,23 @@ YEAR: Final = Story(
 )
 
 
-RATES: Final = (figures.IOPS.name, figures.BANDWIDTH.name, figures.BYTES.name)
+RATES: Final = (run_metrics.IOPS.name, run_metrics.BANDWIDTH.name, run_metrics.BYTES.name)
 LATENCIES: Final = (
-    figures.CLAT_MEAN.name,
-    figures.CLAT_PERCENTILE.name,
-    figures.SYNC_PERCENTILE.name,
+    run_metrics.CLAT_MEAN.name,
+    run_metrics.CLAT_PERCENTILE.name,
+    run_metrics.SYNC_PERCENTILE.name,
 )
-LONGEST: Final = (figures.CLAT_MAX.name,)
+LONGEST: Final = (run_metrics.CLAT_MAX.name,)
 KEPT: Final = frozenset(
     {
         *RATES,
         *LATENCIES,
         *LONGEST,
-        figures.GUEST_CPU.name,
-        figures.IOPS_VARIATION.name,
-        figures.IOPS_SLOPE.name,
-        figures.BOOT_TIME.name,
-        figures.WINDOW.name,
+        run_metrics.GUEST_CPU.name,
+        run_metrics.IOPS_VARIATION.name,
+        run_metrics.IOPS_SLOPE.name,
+        run_metrics.BOOT_TIME.name,
+        run_metrics.WINDOW.name,
     }
 )
 """Samples of the simulated run in the history; the others are not displayed anywhere."""
@@ -273,7 +273,7 @@ def _moved(sample: Sample, factors: _Factors) -> Sample:
         value *= (factors.tail if sample.part in ("99.9", "99.99") else 1.0) / factors.speed
     elif name in LONGEST:
         value = max(value / factors.speed * factors.tail, factors.stall)
-    elif name == figures.GUEST_CPU.name:
+    elif name == run_metrics.GUEST_CPU.name:
         value *= factors.cpu
     return replace(sample, value=value)
 
@@ -282,7 +282,7 @@ def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
     """Return the histogram after the change of speed."""
     moved: dict[tuple[Direction | None, str], float] = {}
     for sample in samples:
-        if sample.metric == figures.CLAT_HISTOGRAM.name:
+        if sample.metric == run_metrics.CLAT_HISTOGRAM.name:
             part, value = sample.part, float(round(sample.value * factors.speed))
             if part == SUM:
                 value = sample.value  # more operations, which are shorter by the same factor
@@ -294,7 +294,7 @@ def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
         moved[direction, SUM] += STALLED * factors.stall
         moved[direction, stalled] = moved.get((direction, stalled), 0.0) + STALLED
     return [
-        figures.CLAT_HISTOGRAM.sample(value, direction, part)
+        run_metrics.CLAT_HISTOGRAM.sample(value, direction, part)
         for (direction, part), value in moved.items()
     ]
 
@@ -312,12 +312,16 @@ CPU_QCOW2: Final = 1.15
 
 def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
     """Return host CPU by component, and context switches, for the rates of a run."""
-    rates = {figures.IOPS.name: 0.0, figures.BANDWIDTH.name: 0.0, figures.WINDOW.name: 0.0}
+    rates = {
+        run_metrics.IOPS.name: 0.0,
+        run_metrics.BANDWIDTH.name: 0.0,
+        run_metrics.WINDOW.name: 0.0,
+    }
     for sample in samples:
         if sample.metric in rates:
             rates[sample.metric] += sample.value
-    busy = rates[figures.IOPS.name] * BUS_SPEED[disk.bus][1]
-    busy += rates[figures.BANDWIDTH.name] * CPU_SECONDS_PER_BYTE
+    busy = rates[run_metrics.IOPS.name] * BUS_SPEED[disk.bus][1]
+    busy += rates[run_metrics.BANDWIDTH.name] * CPU_SECONDS_PER_BYTE
     busy *= CPU_CACHE if disk.cache in (Cache.WRITEBACK, Cache.WRITETHROUGH) else 1.0
     busy *= CPU_QCOW2 if disk.format is Format.QCOW2 else 1.0
     shares = {"qemu": 1.0, "vcpu": 0.45, "iothread": 0.4 * disk.iothread, "other": 0.2}
@@ -325,10 +329,10 @@ def _host(disk: Disk, samples: Iterable[Sample], factors: _Factors) -> list[Samp
         name: factors.cpu * (IDLE_CORES[name] + share * busy) for name, share in shares.items()
     }
     cores["total"] = cores["qemu"] + cores["other"]
-    switches = factors.cpu * rates[figures.WINDOW.name] * (250.0 + rates[figures.IOPS.name])
+    switches = factors.cpu * rates[run_metrics.WINDOW.name] * (250.0 + rates[run_metrics.IOPS.name])
     return [
-        *(figures.HOST_CPU.sample(value, part=name) for name, value in cores.items()),
-        figures.HOST_CONTEXT_SWITCHES.sample(switches),
+        *(run_metrics.HOST_CPU.sample(value, part=name) for name, value in cores.items()),
+        run_metrics.HOST_CONTEXT_SWITCHES.sample(switches),
     ]
 
 
@@ -347,17 +351,17 @@ def _operation(name: str, samples: Iterable[Sample], factors: _Factors) -> list[
     if name not in BACKUPS:
         return []
     gap, p99, lost, recovery = (factors.tail / factors.speed * value for value in BACKUPS[name])
-    rate = sum(sample.value for sample in samples if sample.metric == figures.IOPS.name)
+    rate = sum(sample.value for sample in samples if sample.metric == run_metrics.IOPS.name)
     gap = RESOLUTION * round(max(gap, factors.stall) / RESOLUTION)
     return [
-        figures.OPERATION_GAP.sample(gap),
-        figures.OPERATION_RESOLUTION.sample(RESOLUTION),
-        figures.OPERATION_LOST.sample(round(lost * rate)),
-        figures.OPERATION_RECOVERY.sample(recovery),
-        figures.OPERATION_TIME.sample(BACKUP_SECONDS * factors.tail),
-        figures.OPERATION_BYTES.sample(BACKUP_BYTES),
+        run_metrics.OPERATION_GAP.sample(gap),
+        run_metrics.OPERATION_RESOLUTION.sample(RESOLUTION),
+        run_metrics.OPERATION_LOST.sample(round(lost * rate)),
+        run_metrics.OPERATION_RECOVERY.sample(recovery),
+        run_metrics.OPERATION_TIME.sample(BACKUP_SECONDS * factors.tail),
+        run_metrics.OPERATION_BYTES.sample(BACKUP_BYTES),
         *(
-            figures.OPERATION_P99.sample(value, part=phase)
+            run_metrics.OPERATION_P99.sample(value, part=phase)
             for phase, value in (("before", QUIET_P99), ("during", p99), ("after", QUIET_P99))
         ),
     ]

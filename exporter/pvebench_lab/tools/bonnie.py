@@ -17,8 +17,8 @@ from pydantic import Field, StrictBool
 
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import WholeMib
-from pvebench.model.figures import BANDWIDTH, PHASE_CPU, REWRITE_BANDWIDTH, SEEKS
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import BANDWIDTH, PHASE_CPU, REWRITE_BANDWIDTH, SEEKS
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload, WorksOn
 from pvebench.workloads.tool import (

@@ -16,7 +16,7 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import Size
-from pvebench.model.figures import BANDWIDTH, BYTES, CLAT_MEAN, IOPS, OPERATIONS, RUNTIME
+from pvebench.model.run_metrics import BANDWIDTH, BYTES, CLAT_MEAN, IOPS, OPERATIONS, RUNTIME
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload
 from pvebench.workloads.tool import (

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import StrictBool
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model.figures import BANDWIDTH, BYTES, RUNTIME
+from pvebench.model.run_metrics import BANDWIDTH, BYTES, RUNTIME
 from pvebench.model.units import MIB
 from pvebench.model.workload import Caveat, Direction, Workload, WorksOn
 from pvebench.workloads.tool import (

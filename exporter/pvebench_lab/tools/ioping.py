@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSche
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import Size, whole_milliseconds
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample
 from pvebench.model.units import MIB, NANOSECONDS, format_size, parse_duration
@@ -153,9 +153,9 @@ class Ioping(Tool):
         samples = [*_latencies(direction, stat, times)]
         if not workload.parameters["interval_seconds"]:  # rates and time leave out the pauses
             samples += [
-                figures.IOPS.sample(stat["iops"], direction),
-                figures.BANDWIDTH.sample(stat["bps"], direction),
-                figures.RUNTIME.sample(stat["time"] / NANOSECONDS, direction),
+                run_metrics.IOPS.sample(stat["iops"], direction),
+                run_metrics.BANDWIDTH.sample(stat["bps"], direction),
+                run_metrics.RUNTIME.sample(stat["time"] / NANOSECONDS, direction),
             ]
         return Parsed(samples=tuple(samples))
 
@@ -232,10 +232,10 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
 def _latencies(direction: Direction, stat: dict[str, float], times: list[float]) -> list[Sample]:
     names = {"mean": "avg", "min": "min", "max": "max", "stddev": "mdev"}
     samples = [
-        figures.OPERATIONS.sample(stat["count"], direction),
-        figures.BYTES.sample(stat["size"], direction),
+        run_metrics.OPERATIONS.sample(stat["count"], direction),
+        run_metrics.BYTES.sample(stat["size"], direction),
         *(
-            figures.LATENCIES["clat", statistic].sample(stat[key] / NANOSECONDS, direction)
+            run_metrics.LATENCIES["clat", statistic].sample(stat[key] / NANOSECONDS, direction)
             for statistic, key in names.items()
             if key in stat
         ),
@@ -244,10 +244,10 @@ def _latencies(direction: Direction, stat: dict[str, float], times: list[float])
         # Ten requests have a median, but no meaningful 99th percentile.
         if len(times) * (100 - percentile) >= 100:
             value = _quantile(sorted(times), percentile / 100)
-            samples.append(figures.CLAT_PERCENTILE.sample(value, direction, f"{percentile:g}"))
+            samples.append(run_metrics.CLAT_PERCENTILE.sample(value, direction, f"{percentile:g}"))
     if len(times) >= 5:
         variation = statistics.stdev(times) / statistics.fmean(times)
-        samples.append(figures.CLAT_VARIATION.sample(variation, direction))
+        samples.append(run_metrics.CLAT_VARIATION.sample(variation, direction))
     return samples
 
 

@@ -18,7 +18,7 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import OneOf, Size
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.consistency import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample
 from pvebench.model.units import KIB, MIB, format_size
@@ -186,7 +186,7 @@ class Sysbench(Tool):
         samples += _latencies(workload, values)
         fsyncs = values.get("fsyncs/s", 0.0) * seconds
         if fsyncs:
-            samples.append(figures.SYNC_OPERATIONS.sample(fsyncs))
+            samples.append(run_metrics.SYNC_OPERATIONS.sample(fsyncs))
         return Parsed(
             samples=tuple(samples),
             intervals={str(key): value for key, value in intervals.items()},
@@ -266,11 +266,11 @@ def _rates(
     # The rate per second has more digits than the MiB/s next to it.
     bandwidth = iops * int(workload.parameters["bs"])
     return [
-        figures.IOPS.sample(iops, direction),
-        figures.BANDWIDTH.sample(bandwidth, direction),
-        figures.OPERATIONS.sample(iops * seconds, direction),
-        figures.BYTES.sample(bandwidth * seconds, direction),
-        figures.RUNTIME.sample(seconds, direction),
+        run_metrics.IOPS.sample(iops, direction),
+        run_metrics.BANDWIDTH.sample(bandwidth, direction),
+        run_metrics.OPERATIONS.sample(iops * seconds, direction),
+        run_metrics.BYTES.sample(bandwidth * seconds, direction),
+        run_metrics.RUNTIME.sample(seconds, direction),
     ]
 
 
@@ -279,13 +279,13 @@ def _latencies(workload: Workload, values: dict[str, float]) -> list[Sample]:
     direction = workload.directions[0] if len(workload.directions) == 1 else None
     names = {"min": "min", "mean": "avg", "max": "max"}
     samples = [
-        figures.LATENCIES["clat", statistic].sample(values[name] / MILLISECONDS, direction)
+        run_metrics.LATENCIES["clat", statistic].sample(values[name] / MILLISECONDS, direction)
         for statistic, name in names.items()
         if name in values
     ]
     if "99th percentile" in values:
         value = values["99th percentile"] / MILLISECONDS
-        samples.append(figures.CLAT_PERCENTILE.sample(value, direction, "99"))
+        samples.append(run_metrics.CLAT_PERCENTILE.sample(value, direction, "99"))
     return samples
 
 
@@ -303,4 +303,4 @@ def _variation(direction: Direction, steps: tuple[float, ...]) -> list[Sample]:
     if len(steps) < MINIMUM_INTERVALS or not statistics.fmean(steps):
         return []
     ratio = statistics.stdev(steps) / statistics.fmean(steps)
-    return [figures.IOPS_VARIATION.sample(ratio, direction)]
+    return [run_metrics.IOPS_VARIATION.sample(ratio, direction)]

@@ -18,7 +18,7 @@ from builder.looks import NEUTRAL, UNSEEN, WORSE, plain, prop, steps
 from builder.results import outcomes, results
 from builder.tables import Column, facts, noise_column, rows
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 from pvebench.verdicts.fastest_text import LEAST_JUDGED
 

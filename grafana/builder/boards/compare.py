@@ -16,7 +16,7 @@ from builder.promql import MAX_SERIES, coded, highest, in_own, label, series, wi
 from builder.results import results
 from builder.tables import HIDDEN, Column, noise_column, rows
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 
 KEYS: Final = "workload, direction"

@@ -13,7 +13,7 @@ from builder.parts import base, described, label_variable, node_variable, table_
 from builder.promql import filter_workloads, label, series, with_descriptions
 from builder.tables import by_rows, width
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 
 WINDOWS: Final = "[.]os-windows"

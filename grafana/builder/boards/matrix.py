@@ -13,7 +13,7 @@ from builder import stat_panels as p
 from builder.parts import base, instants, node_variable, storage_variable, workload_variable
 from builder.tables import CASE_LABELS, Column, age_column, as_text, grid, noise_column, rows
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.disk import Cache
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}

@@ -14,7 +14,7 @@ from builder.parts import FALLBACK_REF, base, instant, instants, node_variable
 from builder.results import outcomes
 from builder.tables import CASE_LABELS, HIDDEN, Column, rows, width
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 
 NODE: Final = {"node": "$node"}

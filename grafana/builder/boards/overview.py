@@ -15,7 +15,7 @@ from builder.looks import BETTER, compare_link, prop, rated
 from builder.parts import base, node_variable, storage_variable
 from builder.tables import RESULT_LABELS, Column, age_column, rows, width
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 
 HERE: Final = {"node": "$node", "storage": "$storage"}

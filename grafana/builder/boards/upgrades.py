@@ -14,7 +14,7 @@ from builder.looks import BETTER, NEUTRAL, WORSE, rated
 from builder.parts import base, custom_variable, node_variable, query_variable, storage_variable
 from builder.tables import RESULT_LABELS, Column, age_column, noise_column, rows
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = f"job, instance, {q.CASE_KEYS}"

@@ -14,7 +14,7 @@ from builder.looks import NEUTRAL, WORSE, plain, prop, values
 from builder.parts import TAG, held_variable, instant, instants, label_variable, query
 from builder.promql import RECENT, SAME_RESULT, minus, plus, series, silent, with_descriptions
 from pvebench.metrics import state_metrics as m
-from pvebench.model import figures as f
+from pvebench.model import run_metrics as f
 from pvebench.model.figure import Metric
 
 SOURCE: Final = "pvebench-prometheus"

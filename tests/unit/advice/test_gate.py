@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.advice.gate import Gate, GateResult, gate_data, gate_lines
-from pvebench.advice.gate_bound import LEAST_BEFORE, Bound, Decision, bound
+from pvebench.advice.gate_statistic import LEAST_BEFORE, Bound, Decision, bound
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
@@ -26,8 +26,8 @@ from pvebench.metrics.exposition import Page
 from pvebench.metrics.result_collectors import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment, EnvironmentPeriod
-from pvebench.model.figures import JUDGED
 from pvebench.model.run import Run, Sample, Unit
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.workload import Case
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import LiveResults, PlannedCase

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.advice.gate_bound import CHANCE, TOLERANCE, Decision, bound
+from pvebench.advice.gate_statistic import CHANCE, TOLERANCE, Decision, bound
 from pvebench.advice.outlook import Applies, Effect, Expected, expected_issues, runs_needed
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues

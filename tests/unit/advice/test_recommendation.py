@@ -37,7 +37,7 @@ from pvebench.metrics.exposition import Families
 from pvebench.metrics.result_collectors import Snapshot, collect_settings
 from pvebench.model.definition import Definition, configuration_text
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.scheduler.plan import expand
 from pvebench.store.live_results import Trend, View
 from pvebench.verdicts.fastest_text import after_cycles, ranking_text

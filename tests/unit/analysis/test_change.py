@@ -10,7 +10,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.change import Change, FactDifference
 from pvebench.analysis.step_groups import of_one_event
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.change_text import sentence
 from testing.changes import DAY, FINDING, MOVE
 

@@ -10,7 +10,7 @@ import pytest
 
 from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench_lab.cli.judge import read_history
 from testing.answers import LEVEL, ask, ask_node, material
 from testing.fleets import fleet, labels_24, mixed_case

@@ -14,7 +14,7 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.verdict import VerdictState, as_ratio
 from pvebench.config.known_issues import load_known_issues
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.change_text import sentence
 from testing.histories import (
     BEFORE,

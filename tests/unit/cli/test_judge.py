@@ -15,7 +15,7 @@ import pytest
 from pvebench.analysis.judge import Judge
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.node_verdicts import Verdicts
 from pvebench.verdicts.overall_state import progress_lines
 from pvebench_lab.cli.judge import judged, read_history

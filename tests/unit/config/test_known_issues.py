@@ -12,7 +12,7 @@ from pvebench.config import known_issues as files
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError
 from pvebench.model.environment import Affected
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 
 ISSUE = """\
 issues:

@@ -8,8 +8,8 @@ import pytest
 
 from pvebench.model.consistency import PlausibilityCheck
 from pvebench.model.disk import Cache
-from pvebench.model.figures import UNKNOWN, WARM
 from pvebench.model.run import Sample, Unit
+from pvebench.model.run_metrics import UNKNOWN, WARM
 from pvebench.model.scenario import Filesystem
 from pvebench.model.workload import Caveat, Direction
 from pvebench.runner.plausibility import PlausibilityResult, check_run

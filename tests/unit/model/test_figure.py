@@ -11,8 +11,8 @@ import pytest
 from fuzz.targets import _TOOLS, files
 from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.figure import MAX_VALUES, Figure
-from pvebench.model.figures import FIGURES
 from pvebench.model.run import Unit
+from pvebench.model.run_metrics import FIGURES
 from pvebench.workloads import TOOLS, Parsed
 
 OUTPUTS = {

@@ -11,9 +11,9 @@ import pytest
 from pvebench.config import load_pack
 from pvebench.errors import ConfigError, HypervisorGone
 from pvebench.model.figure import Source
-from pvebench.model.figures import of_source
 from pvebench.model.guest import Completed, Guest
 from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run_metrics import of_source
 from pvebench.model.storage_use import SpaceNeed
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters

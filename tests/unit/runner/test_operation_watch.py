@@ -20,9 +20,9 @@ from pvebench.errors import (
     SwitchFailed,
 )
 from pvebench.model.figure import Source
-from pvebench.model.figures import of_source
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.run_metrics import of_source
 from pvebench.model.units import MIB
 from pvebench.model.workload import Conduct
 from pvebench.runner.operation_watch import Look, longest_gap, operation_samples, percentile, rates

@@ -23,9 +23,9 @@ from pvebench.errors import OutputUnreadable
 from pvebench.model.definition import Definition
 from pvebench.model.disk import ChainKind, Compression, HostCache, PrimaryCache, Sync
 from pvebench.model.figure import Source
-from pvebench.model.figures import of_source
 from pvebench.model.ports import HostSnapshot
 from pvebench.model.run import Sample
+from pvebench.model.run_metrics import of_source
 from pvebench.model.scenario import Filesystem, Layout
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload

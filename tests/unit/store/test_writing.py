@@ -21,8 +21,8 @@ from sqlalchemy import event
 
 from pvebench.analysis.case_history import GoodRun
 from pvebench.errors import StoreError, StoreLost
-from pvebench.model.figures import NUMBERS, Number
 from pvebench.model.run import Outcome, Run
+from pvebench.model.run_metrics import NUMBERS, Number
 from pvebench.store.backups import restore
 from pvebench.store.live_results import LiveResults
 from pvebench.store.records import CaseNumbers, numbers_of

@@ -6,7 +6,7 @@ import pytest
 
 from pvebench.analysis.case_history import Group
 from pvebench.analysis.change import Change, Move
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.change_text import brief, interval_text, percent_text, sentence
 
 VIRTIO: Group = (("bus", "virtio"),)

@@ -22,8 +22,8 @@ from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.definition import Definition
 from pvebench.model.durability import NOTHING_KNOWN, KnownDurability, durability_key
 from pvebench.model.environment import Environment
-from pvebench.model.figures import Number
 from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run_metrics import Number
 from pvebench.model.workload import Direction
 from pvebench.service.housekeeping import DatabaseMaintenance
 from pvebench.store.changes import Decision

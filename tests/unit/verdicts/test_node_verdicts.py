@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.verdicts.node_verdicts import (
     LEAST_OUTAGE_SECONDS,
     MOST_OUTAGES,

@@ -15,9 +15,9 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.progress import result_text
 from pvebench.drivers.clocks import START
 from pvebench.model.definition import workload_text
-from pvebench.model.figures import JUDGED
 from pvebench.model.ports import Progress
 from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.run_metrics import JUDGED
 from pvebench.model.units import MIB
 from pvebench.model.workload import DISK_OPERATIONS, NEIGHBOR, Direction
 from pvebench.report.html import Subject, report_html

@@ -22,7 +22,7 @@ from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.cli.verdict import Recorded, show_verdicts
 from pvebench.metrics.exposition import Families, text_of
 from pvebench.metrics.verdict_collectors import collect_changes
-from pvebench.model.figures import JUDGED
+from pvebench.model.run_metrics import JUDGED
 from pvebench.notify.planner import change_messages, week_messages
 from pvebench.sanitize import one_line
 from pvebench.store.live_results import LiveResults

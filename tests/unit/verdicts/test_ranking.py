@@ -16,8 +16,8 @@ from pvebench.metrics.result_collectors import collect_settings, snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.environment import Environment
-from pvebench.model.figures import UNKNOWN, WARM
 from pvebench.model.run import Run, Sample, Unit
+from pvebench.model.run_metrics import UNKNOWN, WARM
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
 from pvebench.store.live_results import LiveResults, PlannedCase, View, read_trends

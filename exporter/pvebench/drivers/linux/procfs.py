@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 
 from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.drivers.linux.io_counters import counters_of
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.ports import HostSnapshot
 from pvebench.model.units import NANOSECONDS, kernel_number
 
@@ -366,11 +366,11 @@ def of_page(samples: Iterable[Sample]) -> dict[str, float]:
         elif name in names and labels.get("sensor") == _SENSOR:
             values[names[name]][labels.get("chip", "")] = value
         elif name == "node_zfs_arc_size":
-            conditions[figures.ZFS_CACHE.name] = value
+            conditions[run_metrics.ZFS_CACHE.name] = value
         elif name in {"node_md_state", "node_md_blocks_synced"}:
             arrays.setdefault(labels.get("device", ""), {})[labels.get("state", "")] = value
     if arrays:
-        conditions[figures.MD_SYNC.name] = float(any(map(_syncs, arrays.values())))
+        conditions[run_metrics.MD_SYNC.name] = float(any(map(_syncs, arrays.values())))
     known = drives & values["temp"].keys() & values["max"].keys()
     return conditions | _margin(values["max"][chip] - values["temp"][chip] for chip in known)
 
@@ -385,11 +385,11 @@ def of_files(root: Traversable) -> dict[str, float]:
     conditions = _margin(_margins(root / "sys/class/hwmon"))
     with suppress(OSError):
         if size := _ARC.search((root / "proc/spl/kstat/zfs/arcstats").read_text("ascii")):
-            conditions[figures.ZFS_CACHE.name] = float(size[1])
+            conditions[run_metrics.ZFS_CACHE.name] = float(size[1])
     with suppress(OSError):
         arrays = (root / "proc/mdstat").read_text("ascii")
         if _ARRAY.search(arrays):
-            conditions[figures.MD_SYNC.name] = float(bool(_SYNCS.search(arrays)))
+            conditions[run_metrics.MD_SYNC.name] = float(bool(_SYNCS.search(arrays)))
     return conditions
 
 
@@ -408,4 +408,4 @@ def _number(path: Traversable) -> int:
 
 def _margin(margins: Iterable[float]) -> dict[str, float]:
     least = min(margins, default=None)
-    return {} if least is None else {figures.DISK_MARGIN.name: least}
+    return {} if least is None else {run_metrics.DISK_MARGIN.name: least}

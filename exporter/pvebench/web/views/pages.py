@@ -24,8 +24,8 @@ from pvebench.advice.recommendation_text import (
 from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, configuration_text, workload_text
 from pvebench.model.durability import durable_of
-from pvebench.model.figures import warm_text
 from pvebench.model.run import Outcome
+from pvebench.model.run_metrics import warm_text
 from pvebench.model.status import State, WorkerStatus
 from pvebench.model.storage_use import cost_lines
 from pvebench.model.units import show_span

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Final
 
 from pvebench.analysis.verdict import Verdict
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.definition import Definition, further_options, option_description, workload_text
 from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome, Unit
@@ -100,7 +100,9 @@ def main_value(record: CaseRecord) -> str:
     run: StoredRun | None = record.good
     samples = {(sample.metric, sample.part): sample for sample in run.samples} if run else {}
     boots = record.definition.tool == "boot"
-    sample = samples.get((figures.BOOT_TIME.name, "") if boots else (figures.HOST_CPU.name, "qemu"))
+    sample = samples.get(
+        (run_metrics.BOOT_TIME.name, "") if boots else (run_metrics.HOST_CPU.name, "qemu")
+    )
     return "" if sample is None else show_value(sample.value, sample.unit)
 
 

@@ -22,8 +22,8 @@ from pvebench.analysis.concurrent_changes import RunValues
 from pvebench.log import log
 from pvebench.model.definition import Definition
 from pvebench.model.environment import EnvironmentPeriod
-from pvebench.model.figures import NUMBERS, Number
 from pvebench.model.run import Outcome
+from pvebench.model.run_metrics import NUMBERS, Number
 from pvebench.store.changes import Decision, KnownChange
 from pvebench.store.live_results import Listener, View
 from pvebench.store.records import CaseNumbers, CaseRecord, StoredRun

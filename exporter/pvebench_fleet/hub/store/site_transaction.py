@@ -18,7 +18,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.types.json import Jsonb
 
-from pvebench.model.figures import impossible_number
+from pvebench.model.run_metrics import impossible_number
 from pvebench.model.units import DAY, show_bytes, show_seconds
 from pvebench_fleet import FleetError
 from pvebench_fleet.hub.rules import (

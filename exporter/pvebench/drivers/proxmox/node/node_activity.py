@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_volumes import space_of
 from pvebench.errors import AccessDenied, DriverError, VolumeError
 from pvebench.log import log
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.ports import Guard, Hold, HoldKind
 from pvebench.model.units import DAY, show_bytes
 from pvebench.model.workload import Case
@@ -173,13 +173,13 @@ class NodeGuard:
             space = space_of(status, name, self._node, floor)
         except VolumeError as error:
             self.free.pop(name, None)
-            self.seen[name].pop(figures.STORAGE_USED.name, None)
+            self.seen[name].pop(run_metrics.STORAGE_USED.name, None)
             reason = f"{error.reason}; {error.next_step}"
             return Hold(kind=HoldKind.AWAY, reason=reason, skip=True)
         free, total = space.free, int(status.get("total", 0))
         self.free[name] = free
         if total > 0:
-            self.seen[name][figures.STORAGE_USED.name] = 1 - free / total
+            self.seen[name][run_metrics.STORAGE_USED.name] = 1 - free / total
         reason = space.lacks(name, needs) if needs else ""
         if free < floor:
             reason = f"storage {name} on {self._node}: {show_bytes(free)} free, "
@@ -266,7 +266,7 @@ class NodeGuard:
     def _note_fragmentation(self, pool: str, share: float) -> None:
         for name, storage in self._storages.items():
             if self._pool_names.below(storage) == pool:
-                self.seen[name][figures.ZFS_FRAGMENTATION.name] = share
+                self.seen[name][run_metrics.ZFS_FRAGMENTATION.name] = share
 
     def _look_at_wear(self) -> None:
         """Record the highest wear of the node's drives, for storages on its own drives."""
@@ -278,9 +278,9 @@ class NodeGuard:
         except DriverError:
             worst = None  # unknown wear does not prevent measurements
         for name, storage in self._storages.items():
-            self.seen[name].pop(figures.DISK_WEAR.name, None)
+            self.seen[name].pop(run_metrics.DISK_WEAR.name, None)
             if worst is not None and not STORAGE_TYPES[storage.type].of_server:
-                self.seen[name][figures.DISK_WEAR.name] = worst
+                self.seen[name][run_metrics.DISK_WEAR.name] = worst
 
 
 def wear(disks: Iterable[Mapping[str, Any]]) -> float | None:

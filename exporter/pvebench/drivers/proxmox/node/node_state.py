@@ -21,7 +21,7 @@ from pvebench.drivers.proxmox.vm.bench_vm import BenchVm
 from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 from pvebench.drivers.proxmox.vm.vm_create import NodeContext
 from pvebench.errors import DriverError
-from pvebench.model import figures
+from pvebench.model import run_metrics
 from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.ports import Clock, Hold, HoldKind, HostProbe, HostSnapshot
 from pvebench.model.workload import Case
@@ -221,11 +221,11 @@ def read_state(text: str, pool: str) -> dict[str, float]:
         if name == pool and len(columns) == len(_COLUMNS):
             share = dict(zip(_COLUMNS, columns, strict=True))["fragmentation"]
             if _PERCENT.fullmatch(share):
-                values[figures.ZFS_FRAGMENTATION.name] = int(share[:-1]) / 100
+                values[run_metrics.ZFS_FRAGMENTATION.name] = int(share[:-1]) / 100
     for section in re.split(r"^ *pool: ", _part(text, "scrub"), flags=re.MULTILINE)[1:]:
         head, whole, _ = section.partition("\nconfig:")
         if whole and head.partition("\n")[0] == pool:
-            values[figures.ZFS_SCAN.name] = float(
+            values[run_metrics.ZFS_SCAN.name] = float(
                 bool(re.search(rf"^ *({'|'.join(_ACTIVITIES)}): .*{RUNS}", head, re.MULTILINE))
             )
     return values

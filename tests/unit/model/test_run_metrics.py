@@ -11,14 +11,14 @@ import pytest
 import pvebench
 from pvebench.metrics.state_metrics import CATALOG
 from pvebench.model.figure import Exported, Source
-from pvebench.model.figures import FIGURES, JUDGED, of_source
+from pvebench.model.run_metrics import FIGURES, JUDGED, of_source
 
 EXPORTER = Path(pvebench.__file__).parents[1]
 OTHER_WORDS = {"bandwidth", "bytes", "disturbed", "iops", "operations", "runtime", "seeks", "warm"}
 OTHER_WORDS |= {"window"}
 """Names that are also words of settings, columns, units or tools."""
 OWN_NAMES = {
-    "model/figures.py": "the table",
+    "model/run_metrics.py": "the table",
     "model/consistency.py": "names of plausibility checks",
     "pvebench_lab/references/columns.py": "columns of published tables",
     "pvebench_lab/references/library.py": "columns of published tables",
