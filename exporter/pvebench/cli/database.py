@@ -21,7 +21,7 @@ from pvebench.store.backups import backups_of
 from pvebench.store.backups import restore as restore_backup
 from pvebench.store.records import StoredRun
 from pvebench.store.retention import Removal
-from pvebench.store.state_directory import StateDirectory
+from pvebench.store.state_directory import StateDirectory, summarize_store
 from pvebench.store.store import Store
 from pvebench.store.writing import ReplacedRun
 from pvebench.workloads import TOOLS
@@ -82,6 +82,7 @@ def restore(backup: Path | None, **options: Any) -> None:
         click.echo(_backups_text(state.database))
         return
     with StateDirectory(state.path, exclusive=True):
+        summarize_store(backup, most_bytes=0)  # is it of this pvebench, or of an older one?
         replaced = restore_backup(state.database, backup, datetime.now(UTC))
         with closing(Store(state.database)) as store:
             runs = store.totals().runs

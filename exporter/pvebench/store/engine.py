@@ -281,7 +281,9 @@ def schema_of(path: Path, ask: Callable[[str], Any]) -> int:
             cause="a newer pvebench used this state directory",
             next_step="upgrade pvebench, or use another state directory with --state",
         )
-    if version <= 0 and ask("SELECT 1 FROM sqlite_schema"):
+    # Other programs count their versions in the same place.
+    own = ask("SELECT max(name = 'journal') FROM sqlite_schema")[0]  # None: no tables
+    if own != (1 if version > 0 else None):
         raise StoreLost(
             f"{path} is a database of unknown origin",
             cause="another program or an unreleased pvebench made it",

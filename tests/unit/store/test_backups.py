@@ -198,6 +198,18 @@ def test_a_damaged_copy_replaces_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.replaced-*")) == []
 
 
+@pytest.mark.parametrize("statement", ["PRAGMA user_version = 9999", "DROP TABLE journal"])
+def test_a_copy_that_this_pvebench_cannot_open_replaces_nothing(
+    tmp_path: Path, statement: str
+) -> None:
+    path, copy = filled(tmp_path), tmp_path / "copy.db"
+    copy_database(path, copy)
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute(statement)
+    assert run_cli(["restore", str(copy), "--state", str(tmp_path)]) == StoreLost.exit_code
+    assert (count(path), list(tmp_path.glob("*.re*"))) == (200, [])
+
+
 def test_nothing_is_put_in_the_place_of_a_database_in_use(tmp_path: Path) -> None:
     path = filled(tmp_path)
     copy = tmp_path / "copy.db"

@@ -103,10 +103,11 @@ def newer(path: Path) -> None:
         connection.execute("PRAGMA user_version = 9999")
 
 
-def foreign(path: Path) -> None:
+def foreign(path: Path, version: int = 0) -> None:
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE bookmarks (url)")
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,7 @@ def foreign(path: Path) -> None:
     [
         (newer, f"has schema 9999, this pvebench supports up to {SCHEMA}"),
         (foreign, "is a database of unknown origin"),
+        (lambda path: foreign(path, SCHEMA), "is a database of unknown origin"),
     ],
 )
 def test_a_database_that_is_not_of_this_pvebench_is_left_alone(
