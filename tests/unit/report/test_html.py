@@ -1,4 +1,4 @@
-"""Results as CSV, spreadsheet, table beside published values, and one HTML file."""
+"""Results as CSV, table beside published values, and one HTML file."""
 
 from __future__ import annotations
 
