@@ -279,12 +279,14 @@ class _Levels:
         near = (after - border.after) * border.effect > -(border.effect**2) / 2
         if abs(border.effect) < LARGE:
             near = near[like_hours(self._times[first:place], self._times[place : place + SIDE])]
-        at = np.arange(LEAST_SIDE, len(earlier) - len(after) + 1)
+        # Few runs before it have no long windows: further runs must not take a report back.
+        runs = min(len(after), max(LEAST_AFTER, (len(earlier) - LEAST_SIDE) // 2))
+        at = np.arange(LEAST_SIDE, len(earlier) - runs + 1)
         if abs(border.effect) < NOTABLE or near.sum() < LEAST_AFTER or not len(at):
             return math.inf
         for begin, end in pairwise([0, *(other - first for other in places if other > first)]):
             earlier[begin:end] -= median(earlier[begin:end])
-        scores = _Sums(earlier).score(np.maximum(0, at - SIDE), at, at + len(after))
+        scores = _Sums(earlier).score(np.maximum(0, at - SIDE), at, at + runs)
         return max(SURE_BACK, UNUSUAL * float(scores.max()))
 
 

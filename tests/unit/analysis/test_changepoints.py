@@ -80,6 +80,12 @@ def test_nine_runs_show_a_loss_of_a_tenth_unless_the_case_was_as_restless_before
     assert (steps_of(swaying), scan(swaying).doubt is not None) == ([], True)
 
 
+def test_further_runs_do_not_take_back_a_loss_after_few_runs() -> None:
+    for a_day in (1, 48):
+        values, times = stepped(50, 0.8, runs=140), [DAY / a_day * run for run in range(140)]
+        assert all(scan(values[:runs], times[:runs]).steps for runs in range(57, 140))
+
+
 def test_single_glitches_are_no_changes() -> None:
     for seed in range(1, 11):
         values = noise(100, seed)
