@@ -281,8 +281,8 @@ def _prometheus(servers: Servers) -> Iterator[Observation]:
     moment = newest_in_prometheus(servers.prometheus, time.time() - PAGE_SECONDS)
     if moment is None:
         text = (
-            f"{servers.prometheus} has no samples of the last {PAGE_SECONDS:.0f} s; check the job "
-            f"pvebench at {servers.prometheus}/targets"
+            f"{servers.prometheus} has no samples of the last {PAGE_SECONDS:.0f} s; after a start, "
+            f"wait for a scrape; then check the job pvebench at {servers.prometheus}/targets"
         )
         yield Observation("Prometheus", Severity.CRITICAL, text)
         return
