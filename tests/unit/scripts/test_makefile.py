@@ -102,7 +102,7 @@ def test_only_what_checks_and_tests_installs_the_tools_for_it(
 CHECKS = (
     "mypy",
     "mypy scripts/stack/a.py",
-    "mypy grafana/builder/a.py",
+    "mypy grafana/builder/a.py grafana/builder/boards/a.py",
     "ruff format --check",
     "ruff check",
     "lint-imports",
@@ -121,7 +121,7 @@ def test_check_runs_every_part_and_fails_if_one_does(failing: str, tmp_path: Pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(program, "utf-8")
         path.chmod(0o755)
-    for name in ("scripts/stack", "grafana/builder"):
+    for name in ("scripts/stack", "grafana/builder", "grafana/builder/boards"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "a.py").touch()
     environment = {"PATH": os.environ["PATH"], "FAILING": failing or "none"}
