@@ -126,7 +126,7 @@ SURE_BACK: Final = 4.5
 UNUSUAL: Final = 1.8
 """The same for the latest step if its score is so many times that of any window before it …"""
 NOTABLE: Final = 0.09
-"""… and it is so large, as a logarithm: with 1.6 and 0.05, 45 changes instead of 40 are watched."""
+"""… and it is so large, as a logarithm: with 1.6 and 0.05, quiet histories report 45, not 40."""
 LEAST_SIDE: Final = 40
 """Minimum runs before such a window: with fewer, scores are lower."""
 LARGE: Final = 0.5

@@ -308,10 +308,9 @@ def _labelled(change: Change, verdicts: Sequence[Verdict]) -> Change:
 
 def _count(group: Group | None, cases: Iterable[Mapping[str, str]], *, all_but: bool) -> int:
     """Return how many cases have all labels of a group, or do not."""
-    wanted = set(group or ())
-    return (
-        sum((wanted <= labels.items()) != all_but for labels in cases) if group is not None else 0
-    )
+    if group is None:
+        return 0
+    return sum((set(group) <= labels.items()) != all_but for labels in cases)
 
 
 def _labels(
